@@ -27,8 +27,8 @@ from proctor.cli.judge import NUMBER, PATH, VERDICT, InputLine, TextPrinter
 from proctor.cli.output import Output
 from proctor.cli.terminal import OutputFormat
 from proctor.episode import Author
+from proctor.episode.rules import RuleFinding
 from proctor.episode.rules.catalogue import SENTENCES
-from proctor.episode.rules.rule import RuleFinding
 from proctor.episode.transition_table import Event, ProtocolState
 from proctor.episode.verdicts import Verdict
 from tests.cli.said import Run, Said

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.episode.diagram import MOST_REFUSALS, Notation, draw_machine, draw_walk
-from proctor.episode.rules.rule import RuleFinding
+from proctor.episode.rules import RuleFinding
 from proctor.episode.transition_table import (
     EVENTS,
     STATES,

@@ -24,6 +24,7 @@ from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.catalogue import CATALOGUE
 from proctor.episode.settings import Limits, Profile
 from proctor.episode.transition_table import (
+    CLOSES,
     PACKETS,
     RECORDS,
     STATES,
@@ -203,7 +204,7 @@ def test_a_rule_that_the_table_implies_is_never_broken_where_the_table_has_a_row
                 for rule in implied:
                     judge = rule.asks(episode.position, event)
                     said = packets().get(event) or records().get(event)
-                    if judge is not None and said is not None and rule.closing is not judge:
+                    if judge is not None and said is not None and event not in CLOSES:
                         assert judge(episode, said, NOW, settings) == (), (rule.id, row)
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from proctor.ledger.audit import StatementChecker
-from proctor.ledger.chain import format_head
-from proctor.ledger.chain_state import ChainWalk
+from proctor.ledger.chain import ChainWalk, format_head
 from proctor.ledger.rows import ChainEnded, ChainOpened, LedgerStatement, RunBegan, RunEnded, Tombstone
 
 HASH = bytes(range(32))

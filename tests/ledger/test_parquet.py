@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import MissingExtraError
-from proctor.ledger.export import select_episodes
-from proctor.ledger.parquet import convert_steps, write_parquet
+from proctor.ledger.export import convert_steps, select_episodes, write_parquet
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, batch, free, played, written
 
@@ -91,7 +90,7 @@ def test_pyarrow_reads_the_columns_with_their_types(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_a_group_holds_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.ledger.parquet.ROWS_PER_GROUP", 2)
+    monkeypatch.setattr("proctor.ledger.export.ROWS_PER_GROUP", 2)
     with Ledger.open(written(tmp_path / "ledger", free())) as ledger:
         write_parquet(ledger, select_episodes(ledger, []), tmp_path / "steps.parquet")
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from proctor.errors import ValidationError
-from proctor.ledger.chain import genesis_hash, row_hash
-from proctor.ledger.chain_state import MOST_AGENTS
+from proctor.ledger.chain import MOST_AGENTS, genesis_hash, row_hash
 from proctor.ledger.reader import EpisodeSummary, Ledger, format_agents
 from proctor.ledger.verify import verify
 from proctor.models.events import AgentGranted, Event, PacketJudged

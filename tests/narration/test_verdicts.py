@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from proctor.episode import Author, Judge, verdicts
 from proctor.episode.packets.enums import PacketKind, RecordKind
+from proctor.episode.rules import RuleFinding
 from proctor.episode.rules.catalogue import SENTENCES
 from proctor.episode.rules.governance import SENTENCES as GOVERNING
 from proctor.episode.rules.house_rules import load_rules
-from proctor.episode.rules.rule import RuleFinding
 from proctor.episode.settings import Profile, Settings
 from proctor.episode.transition_table import STATES, TABLE, Event, ProtocolState
 from proctor.episode.verdicts import JudgingContext, Obligation, ObligationKind, Verdict

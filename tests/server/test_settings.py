@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.access.limits import RequestLimits
 from proctor.errors import ValidationError
-from proctor.ledger.writing.storage_limits import StorageLimits
+from proctor.ledger.storage_limits import StorageLimits
 from proctor.server.settings import LimitSettings, ServerSettings, parse_settings, read_settings_file
 
 SECONDS = ["wait_seconds", "grace_seconds", "idle_seconds", "warn_seconds", "step_timeout_seconds", "drain_seconds"]

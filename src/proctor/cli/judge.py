@@ -31,8 +31,8 @@ from proctor.episode.diagram import Notation, draw_machine, draw_walk
 from proctor.episode.judge import Judge, JudgeSummary
 from proctor.episode.legal_moves import event_label
 from proctor.episode.packets.enums import RecordKind
+from proctor.episode.rules import RuleFinding
 from proctor.episode.rules.house_rules import load_rules
-from proctor.episode.rules.rule import RuleFinding
 from proctor.episode.settings import Clock, LayerRules, Limits, OnOverrun, Profile, Settings
 from proctor.episode.transition_table import ProtocolState
 from proctor.episode.verdicts import Obligation, Outcome, SyntheticTransition, Verdict

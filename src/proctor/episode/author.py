@@ -10,56 +10,16 @@ from typing import Any, Final, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from proctor.episode.packets.enums import (
-    CLEAR,
-    DecisionOutcome,
-    EscalationTrigger,
-    MethodKind,
-    ObservationType,
-    OperationType,
-    ResultStatus,
-    SafetyClass,
-    Severity,
-    TaskType,
-    UpdateType,
-)
-from proctor.episode.packets.fields import (
-    NULL,
-    Alert,
-    AuthorizedScope,
-    BeliefChange,
-    BeliefUpdate,
-    ConstraintsSatisfied,
-    Decision,
-    Directive,
-    ErrorDetails,
-    Escalation,
-    EscalationOption,
-    Evidence,
-    EvidenceGap,
-    ExecutionMetadata,
-    ExecutionMethod,
-    Layer,
-    LoadBearingAssumption,
-    ObservationPayload,
-    RecommendedStep,
-    TaskResult,
-    Token,
-    VerificationPlan,
-    VerificationTarget,
-)
+from proctor.episode.packets import enums, fields
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.packets.writer import PacketFields, PacketWriter, encode_raw, encode_values, parse_word
 from proctor.errors import ValidationError
 
 _Payload = TypeVar("_Payload")
 
-_CHECKED: Final = ConstraintsSatisfied(constitutional_check=True, budget_check=True, tier_check=True)
-_FAILED: Final = ErrorDetails(error_code="failed", error_message="the task failed")
+_CHECKED: Final = fields.ConstraintsSatisfied(constitutional_check=True, budget_check=True, tier_check=True)
+_FAILED: Final = fields.ErrorDetails(error_code="failed", error_message="the task failed")
 _UNDERSTOOD: Final = {"understood": True}
-_TARGETS: Final = ("what was believed still holds",)
-_OPTIONS: Final = ("go on", "stop")
-_GAPS: Final = ("what a human would choose",)
 
 
 class Author(PacketWriter):
@@ -93,10 +53,10 @@ class Author(PacketWriter):
         type: str = "tool_output",  # noqa: A002  # the packet's own word
         tool: str | None = None,
         **said: Unpack[PacketFields],
-    ) -> Packet[ObservationPayload]:
+    ) -> Packet[fields.ObservationPayload]:
         """Return a packet that says what was seen; `type="user_input"` is what a human said."""
-        payload = ObservationPayload(
-            observation_type=parse_word(ObservationType, type, "/payload/observation_type"),
+        payload = fields.ObservationPayload(
+            observation_type=parse_word(enums.ObservationType, type, "/payload/observation_type"),
             data=encode_values(data, "/payload/data"),
             source_tool=tool,
         )
@@ -104,22 +64,24 @@ class Author(PacketWriter):
 
     def belief(
         self,
-        changes: Mapping[str, object] | Iterable[BeliefChange] = _UNDERSTOOD,
+        changes: Mapping[str, object] | Iterable[fields.BeliefChange] = _UNDERSTOOD,
         *,
         domain: str = "world",
         type: str = "new_belief",  # noqa: A002  # the packet's own word
         integrates: Iterable[AnyPacket | str] | None = None,
         **said: Unpack[PacketFields],
-    ) -> Packet[BeliefUpdate]:
+    ) -> Packet[fields.BeliefUpdate]:
         """Return a packet that says what is believed now; unless said, it integrates the packets that are evidence."""
         grounds = said.get("evidence", ())
-        if not isinstance(grounds, Evidence):
+        if not isinstance(grounds, fields.Evidence):
             # Read twice: here, and for the envelope.
             said["evidence"] = grounds = list(grounds)
         if integrates is None:
-            integrates = () if isinstance(grounds, Evidence) else [each for each in grounds if isinstance(each, Packet)]
-        payload = BeliefUpdate(
-            update_type=parse_word(UpdateType, type, "/payload/update_type"),
+            integrates = (
+                () if isinstance(grounds, fields.Evidence) else [each for each in grounds if isinstance(each, Packet)]
+            )
+        payload = fields.BeliefUpdate(
+            update_type=parse_word(enums.UpdateType, type, "/payload/update_type"),
             belief_changes=_list_changes(changes, domain),
             evidence_integration=[_packet_id(packet) for packet in integrates] or None,
         )
@@ -130,18 +92,18 @@ class Author(PacketWriter):
         outcome: str,
         summary: str | None = None,
         *,
-        constraints: ConstraintsSatisfied = _CHECKED,
+        constraints: fields.ConstraintsSatisfied = _CHECKED,
         assumptions: Mapping[str, bool] | None = None,
         **said: Unpack[PacketFields],
-    ) -> Packet[Decision]:
+    ) -> Packet[fields.Decision]:
         """Return a packet that says what was decided; `assumptions` bear the load, and say whether they are verified."""
-        payload = Decision(
-            decision_outcome=parse_word(DecisionOutcome, outcome, "/payload/decision_outcome"),
+        payload = fields.Decision(
+            decision_outcome=parse_word(enums.DecisionOutcome, outcome, "/payload/decision_outcome"),
             decision_summary=f"decided: {outcome}" if summary is None else summary,
             constraints_satisfied=constraints,
             load_bearing_assumptions=None
             if assumptions is None
-            else [LoadBearingAssumption(*item) for item in assumptions.items()],
+            else [fields.LoadBearingAssumption(*item) for item in assumptions.items()],
         )
         packet = self.packet(payload, **said)
         self._decision_id = packet.header.packet_id
@@ -149,24 +111,32 @@ class Author(PacketWriter):
 
     def plan(
         self,
-        targets: Iterable[str | VerificationTarget] = _TARGETS,
+        targets: Iterable[str | fields.VerificationTarget] = ("what was believed still holds",),
         *,
-        decision: Packet[Decision] | str | None = None,
+        decision: Packet[fields.Decision] | str | None = None,
         summary: str = "verify before acting",
         seconds: int = 60,
         tool_calls: int = 3,
         **said: Unpack[PacketFields],
-    ) -> Packet[VerificationPlan]:
+    ) -> Packet[fields.VerificationPlan]:
         """Return a packet that says what will be verified, for `decision` or else the latest one of this author."""
         trigger = self._decision_id if decision is None else _packet_id(decision)
         if trigger is None:
             raise ValidationError("/payload/triggering_decision_id is not known", expected="a decision before the plan")
-        payload = VerificationPlan(
+        payload = fields.VerificationPlan(
             plan_id=self.next_id("plan"),
             triggering_decision_id=trigger,
             plan_summary=summary,
             targets=[
-                each if isinstance(each, VerificationTarget) else _make_target(number, each)
+                each
+                if isinstance(each, fields.VerificationTarget)
+                else fields.VerificationTarget(
+                    target_id=f"target_{number}",
+                    description=f"verify: {each}",
+                    assumption_text=each,
+                    verification_method="read it again",
+                    success_criteria="it is seen again",
+                )
                 for number, each in enumerate(targets, 1)
             ],
             max_verification_time_seconds=seconds,
@@ -182,17 +152,17 @@ class Author(PacketWriter):
         uses: int = 1,
         used: int = 0,
         expiry: datetime | None = None,
-        issuer: Layer = 5,
+        issuer: fields.Layer = 5,
         token_id: str | None = None,
         **said: Unpack[PacketFields],
-    ) -> Packet[Token]:
+    ) -> Packet[fields.Token]:
         """Return a packet that permits `operations` with `tool_ids`, `uses` times; it lives as long as the policy says."""
-        payload = Token(
+        payload = fields.Token(
             token_id=self.next_id("token") if token_id is None else token_id,
-            authorized_scope=AuthorizedScope(
+            authorized_scope=fields.AuthorizedScope(
                 tool_ids=[tool_ids] if isinstance(tool_ids, str) else list(tool_ids),
                 operation_types=[
-                    parse_word(OperationType, operation, f"/payload/authorized_scope/operation_types/{index}")
+                    parse_word(enums.OperationType, operation, f"/payload/authorized_scope/operation_types/{index}")
                     for index, operation in enumerate(operations)
                 ],
             ),
@@ -203,9 +173,9 @@ class Author(PacketWriter):
         )
         return self.packet(payload, **said)
 
-    def revocation(self, token: Packet[Token], **said: Unpack[PacketFields]) -> Packet[Token]:
+    def revocation(self, token: Packet[fields.Token], **said: Unpack[PacketFields]) -> Packet[fields.Token]:
         """Return a packet by which Integrity takes `token` back."""
-        payload = _require_payload(Token, token, "/payload/token_id")
+        payload = _require_payload(fields.Token, token, "/payload/token_id")
         said.setdefault("layer", "Integrity")
         return self.packet(replace(payload, revoked=True), **said)
 
@@ -214,26 +184,30 @@ class Author(PacketWriter):
         tool_id: str | None,
         *,
         safety: str | None = "READ",
-        token: Packet[Token] | str | None = None,
+        token: Packet[fields.Token] | str | None = None,
         task_type: str | None = None,
         method: str = "tool",
         params: Mapping[str, object] | None = None,
         timeout: int | None = None,
         task_id: str | None = None,
         **said: Unpack[PacketFields],
-    ) -> Packet[Directive]:
+    ) -> Packet[fields.Directive]:
         """Return a packet that gives a task out; `safety=None` states no class, and `task_type` follows the class."""
         if task_type is None:
-            task_type = TaskType.TOOL_READ if safety in (None, SafetyClass.READ) else TaskType.TOOL_WRITE
-        payload = Directive(
+            task_type = (
+                enums.TaskType.TOOL_READ if safety in (None, enums.SafetyClass.READ) else enums.TaskType.TOOL_WRITE
+            )
+        payload = fields.Directive(
             task_id=self.next_id("task") if task_id is None else task_id,
-            task_type=parse_word(TaskType, task_type, "/payload/task_type"),
-            execution_method=ExecutionMethod(
-                method=parse_word(MethodKind, method, "/payload/execution_method/method"),
+            task_type=parse_word(enums.TaskType, task_type, "/payload/task_type"),
+            execution_method=fields.ExecutionMethod(
+                method=parse_word(enums.MethodKind, method, "/payload/execution_method/method"),
                 tool_id=tool_id,
                 tool_params=None if params is None else encode_values(params, "/payload/execution_method/tool_params"),
             ),
-            tool_safety_class=None if safety is None else parse_word(SafetyClass, safety, "/payload/tool_safety_class"),
+            tool_safety_class=None
+            if safety is None
+            else parse_word(enums.SafetyClass, safety, "/payload/tool_safety_class"),
             authorization_token_id=None if token is None else _token_id(token, "/payload/authorization_token_id"),
             timeout_seconds=timeout,
         )
@@ -241,24 +215,24 @@ class Author(PacketWriter):
 
     def result(
         self,
-        directive: Packet[Directive],
+        directive: Packet[fields.Directive],
         status: str = "SUCCESS",
         *,
         data: object = None,
-        error: ErrorDetails | None = None,
-        cost: ExecutionMetadata | None = None,
+        error: fields.ErrorDetails | None = None,
+        cost: fields.ExecutionMetadata | None = None,
         observation: AnyPacket | str | None = None,
         **said: Unpack[PacketFields],
-    ) -> Packet[TaskResult]:
+    ) -> Packet[fields.TaskResult]:
         """Return a packet that says how the task of `directive` ended, and at what `cost`."""
-        task = _require_payload(Directive, directive, "/payload/task_id")
-        result_status = parse_word(ResultStatus, status, "/payload/result_status")
-        payload = TaskResult(
+        task = _require_payload(fields.Directive, directive, "/payload/task_id")
+        result_status = parse_word(enums.ResultStatus, status, "/payload/result_status")
+        payload = fields.TaskResult(
             task_id=task.task_id,
             directive_packet_id=directive.header.packet_id,
             result_status=result_status,
             result_data=encode_raw(data, "/payload/result_data"),
-            error_details=_FAILED if error is None and result_status is ResultStatus.FAILURE else error,
+            error_details=_FAILED if error is None and result_status is enums.ResultStatus.FAILURE else error,
             execution_metadata=cost,
             observation_packet_id=None if observation is None else _packet_id(observation),
         )
@@ -266,25 +240,28 @@ class Author(PacketWriter):
 
     def escalation(
         self,
-        options: Iterable[str | EscalationOption] = _OPTIONS,
+        options: Iterable[str | fields.EscalationOption] = ("go on", "stop"),
         *,
-        gaps: Iterable[str | EvidenceGap] = _GAPS,
+        gaps: Iterable[str | fields.EvidenceGap] = ("what a human would choose",),
         recommended: str = "choose one of the options",
         rationale: str = "it is not the author's to choose",
         trigger: str = "user_override_required",
         **said: Unpack[PacketFields],
-    ) -> Packet[Escalation]:
+    ) -> Packet[fields.Escalation]:
         """Return a packet that asks a human to choose one of two or three `options`."""
-        payload = Escalation(
-            escalation_trigger=parse_word(EscalationTrigger, trigger, "/payload/escalation_trigger"),
+        payload = fields.Escalation(
+            escalation_trigger=parse_word(enums.EscalationTrigger, trigger, "/payload/escalation_trigger"),
             top_options=[
-                each if isinstance(each, EscalationOption) else _make_option(number, each)
+                each
+                if isinstance(each, fields.EscalationOption)
+                else fields.EscalationOption(f"option_{number}", each, ["it is possible"], ["it is not certain"])
                 for number, each in enumerate(options, 1)
             ],
             evidence_gaps=[
-                each if isinstance(each, EvidenceGap) else EvidenceGap(each, "the choice may be wrong") for each in gaps
+                each if isinstance(each, fields.EvidenceGap) else fields.EvidenceGap(each, "the choice may be wrong")
+                for each in gaps
             ],
-            recommended_next_step=RecommendedStep(step=recommended, rationale=rationale),
+            recommended_next_step=fields.RecommendedStep(step=recommended, rationale=rationale),
             blocking_decision_packet_id=self._decision_id,
         )
         return self.packet(payload, **said)
@@ -295,14 +272,14 @@ class Author(PacketWriter):
         summary: str = "something is wrong",
         *,
         type: str = "anomaly",  # noqa: A002  # the packet's own word
-        revokes: Iterable[Packet[Token] | str] = (),
+        revokes: Iterable[Packet[fields.Token] | str] = (),
         **said: Unpack[PacketFields],
-    ) -> Packet[Alert]:
+    ) -> Packet[fields.Alert]:
         """Return a packet about the machine itself; CRITICAL halts the episode, `revokes` takes tokens back."""
-        payload = Alert(
+        payload = fields.Alert(
             alert_id=self.next_id("alert"),
             alert_type=type,
-            severity=parse_word(Severity, severity, "/payload/severity"),
+            severity=parse_word(enums.Severity, severity, "/payload/severity"),
             summary=summary,
             detected_at=said.get("at", self.now),
             detection_method="stated by the author",
@@ -310,9 +287,9 @@ class Author(PacketWriter):
         )
         return self.packet(payload, **said)
 
-    def clear(self, summary: str = "it is safe to go on", **said: Unpack[PacketFields]) -> Packet[Alert]:
+    def clear(self, summary: str = "it is safe to go on", **said: Unpack[PacketFields]) -> Packet[fields.Alert]:
         """Return the alert that lifts safe mode."""
-        return self.alert("INFO", summary, type=CLEAR, **said)
+        return self.alert("INFO", summary, type=enums.CLEAR, **said)
 
     def _expiry(self, issued: datetime) -> datetime:
         try:
@@ -335,32 +312,18 @@ def _require_payload(payload: type[_Payload], packet: Any, pointer: str) -> _Pay
     return found
 
 
-def _token_id(token: Packet[Token] | str, pointer: str) -> str:
+def _token_id(token: Packet[fields.Token] | str, pointer: str) -> str:
     """Return the id of a token that is given as its packet or by its id."""
-    return token if isinstance(token, str) else _require_payload(Token, token, pointer).token_id
+    return token if isinstance(token, str) else _require_payload(fields.Token, token, pointer).token_id
 
 
-def _list_changes(changes: Mapping[str, object] | Iterable[BeliefChange], domain: str) -> list[BeliefChange]:
+def _list_changes(
+    changes: Mapping[str, object] | Iterable[fields.BeliefChange], domain: str
+) -> list[fields.BeliefChange]:
     """Return the changes; a mapping states new values in one `domain`, with nothing believed before."""
     if not isinstance(changes, Mapping):
         return list(changes)
     return [
-        BeliefChange(domain, key, encode_raw(value, f"/payload/belief_changes/{index}/new_value"), NULL)
+        fields.BeliefChange(domain, key, encode_raw(value, f"/payload/belief_changes/{index}/new_value"), fields.NULL)
         for index, (key, value) in enumerate(changes.items())
     ]
-
-
-def _make_target(number: int, assumption: str) -> VerificationTarget:
-    return VerificationTarget(
-        target_id=f"target_{number}",
-        description=f"verify: {assumption}",
-        assumption_text=assumption,
-        verification_method="read it again",
-        success_criteria="it is seen again",
-    )
-
-
-def _make_option(number: int, description: str) -> EscalationOption:
-    return EscalationOption(
-        option_id=f"option_{number}", description=description, pros=["it is possible"], cons=["it is not certain"]
-    )

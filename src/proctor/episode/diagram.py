@@ -94,7 +94,6 @@ def draw_walk(verdicts: Iterable[Verdict], notation: Notation = Notation.MERMAID
     return _WRITERS[notation](_walk_diagram(verdicts))
 
 
-# ------------------------------------------------------------------------------------------------------ the machine
 class _Hop(NamedTuple):
     """One row, or one micro-step of it, between two states."""
 
@@ -139,8 +138,8 @@ def _machine_edges(hops: Iterable[_Hop]) -> Iterator[Edge]:
         ]
         if declared:
             label.append(_set_words(Position.SETTLE))
-        optional = all(conditions.values())
-        yield Edge(source, target, tuple(label), _line_style(declared=declared, optional=optional))
+        line = LineStyle.DASHED if declared else LineStyle.DOTTED if all(conditions.values()) else LineStyle.SOLID
+        yield Edge(source, target, tuple(label), line)
 
 
 def _condition(options: set[TableOption | None]) -> str:
@@ -148,12 +147,6 @@ def _condition(options: set[TableOption | None]) -> str:
     if None in options or options >= _BOTH:
         return ""
     return f" [{' or '.join(sorted(option for option in options if option is not None))}]"
-
-
-def _line_style(*, declared: bool, optional: bool) -> LineStyle:
-    if declared:
-        return LineStyle.DASHED
-    return LineStyle.DOTTED if optional else LineStyle.SOLID
 
 
 def _set_words(position: Position) -> str:
@@ -208,21 +201,14 @@ def _names(events: Iterable[Event]) -> list[str]:
             # The bare name of a token means that it is issued.
             names += own
         elif own:
-            names.append(kind.value if len(own) == len(variants) else _variants(kind, own))
+            inner = ", ".join(event.value.removeprefix(kind).strip("()") for event in own)
+            names.append(kind.value if len(own) == len(variants) else f"{kind}({inner})")
     if all(event in left for event in CLOSES):
         names.append("close")
         left = [event for event in left if event not in CLOSES]
     return names + [event.value for event in left if event not in PACKETS]
 
 
-def _variants(kind: str, events: Sequence[Event]) -> str:
-    if len(events) == 1:
-        return events[0].value
-    inner = (event.value.removeprefix(kind).strip("()") for event in events)
-    return f"{kind}({', '.join(inner)})"
-
-
-# ------------------------------------------------------------------------------------------------------------ a walk
 def _walk_diagram(verdicts: Iterable[Verdict]) -> Diagram:
     steps: dict[tuple[ProtocolState, ProtocolState], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     told: dict[tuple[ProtocolState, ProtocolState], list[int]] = defaultdict(list)
@@ -232,11 +218,15 @@ def _walk_diagram(verdicts: Iterable[Verdict]) -> Diagram:
     for number, verdict in enumerate(verdicts, 1):
         path = verdict.path or (stands,)
         if not verdict.accepted:
-            refused[path[-1]].append(_refusal(number, verdict))
+            refused[path[-1]].append(f"{number} refused {_describe_line(verdict)}, {', '.join(verdict.rules)}")
             continue
         if path[0] is not stands:
             told[stands, path[0]].append(number)
-        for label, (before, after) in zip(_labels(verdict), pairwise(path), strict=True):
+        labels = [_describe_line(verdict)] * (len(path) - 1)
+        if verdict.synthetic:
+            # The machine's own transition comes last.
+            labels[-1] = verdict.synthetic[-1].event
+        for label, (before, after) in zip(labels, pairwise(path), strict=True):
             steps[before, after][label].append(number)
         stands = path[-1]
         visited.update(path)
@@ -248,34 +238,18 @@ def _walk_diagram(verdicts: Iterable[Verdict]) -> Diagram:
         Edge(before, after, (f"told by {_ranges(numbers)}",), LineStyle.DASHED)
         for (before, after), numbers in told.items()
     ]
-    notes = [DiagramNote(state, tuple(_limit_lines(lines)), alarming=True) for state, lines in refused.items()]
+    for lines in refused.values():
+        if len(lines) > MOST_REFUSALS:
+            lines[MOST_REFUSALS:] = [f"and {len(lines) - MOST_REFUSALS} more"]
+    notes = [DiagramNote(state, tuple(lines), alarming=True) for state, lines in refused.items()]
     shown = visited | refused.keys()
     return Diagram(tuple(state for state in ProtocolState if state in shown), tuple(edges), tuple(notes))
-
-
-def _labels(verdict: Verdict) -> list[str]:
-    """Return one label for each step of an accepted path; the machine's own transition has its own."""
-    name = _describe_line(verdict)
-    labels = [name] * (len(verdict.path) - 1)
-    if verdict.synthetic:
-        labels[-1] = verdict.synthetic[-1].event
-    return labels
 
 
 def _describe_line(verdict: Verdict) -> str:
     if verdict.event is not None:
         return event_label(verdict.event)
     return "open record" if verdict.accepted else "a line that has no event"
-
-
-def _refusal(number: int, verdict: Verdict) -> str:
-    return f"{number} refused {_describe_line(verdict)}, {', '.join(verdict.rules)}"
-
-
-def _limit_lines(lines: Sequence[str]) -> Iterator[str]:
-    yield from lines[:MOST_REFUSALS]
-    if len(lines) > MOST_REFUSALS:
-        yield f"and {len(lines) - MOST_REFUSALS} more"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -292,7 +266,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return f"{', '.join(words[:MOST_RANGES])} ... {words[-1]} ({len(numbers)} times)"
 
 
-# ------------------------------------------------------------------------------------------------------- the notations
 def _mermaid(picture: Diagram) -> str:
     lines = ["stateDiagram-v2"]
     if picture.everywhere:
@@ -314,12 +287,6 @@ def _mermaid_text(lines: Iterable[str]) -> str:
     return "<br/>".join(re.sub(r"[^\w .,()\[\]{}-]", "", line.replace(": ", ", "), flags=re.ASCII) for line in lines)
 
 
-_DOT_NOTE: Final = {
-    False: "shape=note, style=solid, color=gray40",
-    True: "shape=note, style=solid, color=red, fontcolor=red",
-}
-
-
 def _dot(picture: Diagram) -> str:
     alarmed = {note.node for note in picture.notes if note.alarming}
     lines = [
@@ -338,7 +305,8 @@ def _dot(picture: Diagram) -> str:
     for edge in picture.edges:
         lines.append(f"    {edge.source} -> {edge.target} [label={_dot_text(edge.label)}, style={edge.line}];")
     for number, note in enumerate(picture.notes):
-        lines.append(f"    note{number} [label={_dot_text(note.text)}, {_DOT_NOTE[note.alarming]}];")
+        color = "color=red, fontcolor=red" if note.alarming else "color=gray40"
+        lines.append(f"    note{number} [label={_dot_text(note.text)}, shape=note, style=solid, {color}];")
         lines.append(f"    {note.node} -> note{number} [arrowhead=none, style=dotted, constraint=false];")
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -6,7 +6,6 @@ Rule 2: nothing here decides; it says what is the case.
 """
 
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -22,15 +21,10 @@ BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 END: Final = datetime.max.replace(tzinfo=UTC)
 
 
-@lru_cache(maxsize=1024)
-def _span(seconds: int) -> timedelta:
-    return timedelta(seconds=seconds)
-
-
 def add_seconds(moment: datetime, seconds: int) -> datetime:
     """Return `moment` plus `seconds`, or the end of time."""
     try:
-        return moment + _span(seconds)
+        return moment + timedelta(seconds=seconds)
     except OverflowError:
         return END
 

@@ -86,11 +86,9 @@ def _apply_belief(episode: EpisodeState, packet: Packet[BeliefUpdate], now: date
 
 
 def _apply_decision(episode: EpisodeState, packet: Packet[Decision], now: datetime) -> Changes:
-    return {"governing": GoverningDecision(packet.payload.decision_outcome, packet_budget(packet)), "loop": None}
-
-
-def _apply_verify_first(episode: EpisodeState, packet: Packet[Decision], now: datetime) -> Changes:
-    return {**_apply_decision(episode, packet, now), "loop": Verification(began=episode.packets + 1)}
+    outcome = packet.payload.decision_outcome
+    loop = Verification(began=episode.packets + 1) if outcome is DecisionOutcome.VERIFY_FIRST else None
+    return {"governing": GoverningDecision(outcome, packet_budget(packet)), "loop": loop}
 
 
 def _apply_plan(episode: EpisodeState, packet: AnyPacket, now: datetime) -> Changes:
@@ -208,7 +206,6 @@ CHANGES: Final[dict[Event, ChangeFunction]] = {
     Event.USER_INPUT: _apply_answer,
     Event.ANSWER: _apply_answer,
     Event.BELIEF: _apply_belief,
-    Event.VERIFY_FIRST: _apply_verify_first,
     Event.PLAN: _apply_plan,
     Event.TOKEN: _apply_token,
     Event.REVOCATION: _apply_revocation,
@@ -223,7 +220,6 @@ CHANGES: Final[dict[Event, ChangeFunction]] = {
     Event.OVERRUN_HALT: _apply_halt,
     Event.OVERRUN_ESCALATE: _void_open_work,
 }
-
 
 # Who may lift safe mode.
 CLEARING: Final[tuple[Layer, ...]] = ("Integrity", 1)

@@ -22,9 +22,9 @@ from proctor.episode.packets.enums import RecordKind, RecordSource
 from proctor.episode.packets.fields import Approval, OpeningSettings, Record
 from proctor.episode.packets.reader import Malformed, Packet, ParsedLine, read
 from proctor.episode.packets.writer import encode_values, parse_word, read_back
+from proctor.episode.rules import Rule, violation
 from proctor.episode.rules.catalogue import EPISODE_CLOSED, LIMIT_1, record_1
 from proctor.episode.rules.house_rules import HouseRule, initial_marks
-from proctor.episode.rules.rule import Rule, violation
 from proctor.episode.settings import Clock, Limits, Settings
 from proctor.episode.transition_table import Position, ProtocolState
 from proctor.episode.verdicts import JudgingContext, Obligation, Outcome, Verdict, list_obligations
@@ -45,20 +45,26 @@ class JudgeSummary(Struct, frozen=True):
     obligations: tuple[Obligation, ...] = ()
 
 
-class EpisodeCase(Struct):
-    """An episode and what is counted about it; `bar` is the rule by which there can be none.
-
-    `begun` is whether anything was accepted in it.
-    """
+class CaseSnapshot(Struct, forbid_unknown_fields=True):
+    """An episode as a snapshot has it, with what is counted about it."""
 
     episode: EpisodeState
-    machine: Machine
-    bar: Rule | None = None
-    begun: bool = False
+    settings: Settings
     refusals: int = 0
     warnings: int = 0
     broken: dict[str, int] = {}
     campaign_id: str | None = None
+
+
+class EpisodeCase(CaseSnapshot, kw_only=True):
+    """An episode that is judged; `bar` is the rule by which there can be none.
+
+    `begun` is whether anything was accepted in it.
+    """
+
+    machine: Machine
+    bar: Rule | None = None
+    begun: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -81,22 +87,6 @@ class EpisodeCase(Struct):
             self.campaign_id,
             () if closed else list_obligations(self.episode, self.machine.context),
         )
-
-    def snapshot(self) -> "CaseSnapshot":
-        """Return the case for a snapshot."""
-        settings = self.machine.context.settings
-        return CaseSnapshot(self.episode, settings, self.refusals, self.warnings, self.broken, self.campaign_id)
-
-
-class CaseSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
-    """A case in a snapshot."""
-
-    episode: EpisodeState
-    settings: Settings
-    refusals: int
-    warnings: int
-    broken: dict[str, int]
-    campaign_id: str | None
 
 
 def count_broken_rules(broken: dict[str, int], verdict: Verdict) -> dict[str, int]:
@@ -152,7 +142,6 @@ class Judge:
         # Episodes of which nothing but refusals is known.
         self._refused: Final[dict[str, JudgeSummary]] = {}
 
-    # ------------------------------------------------------------------------------------------------------- judging
     def apply(self, line: JudgeInput) -> Verdict:
         """Return the verdict on `line`; if it is accepted, the episode has moved on."""
         said = read(line, self._limits.errors) if type(line) is bytes else _parse_line(line, self._limits.errors)
@@ -187,7 +176,6 @@ class Judge:
             if line and not line.isspace():
                 yield apply(line)
 
-    # ------------------------------------------------------------------------------------------------------- records
     def open(
         self, correlation_id: str, *, at: datetime, by: str = "system", settings: Settings | None = None
     ) -> Verdict:
@@ -227,7 +215,6 @@ class Judge:
             RecordKind.SAFEMODE, correlation_id, at, by, encode_values({"reason": reason} if reason else {}, "/data")
         )
 
-    # ------------------------------------------------------------------------------------------------ what is known
     def outcome(self, correlation_id: str) -> Outcome:
         """Return what became of an episode; one that nobody has heard of is open."""
         known = self._closed.get(correlation_id) or self._refused.get(correlation_id)
@@ -243,7 +230,6 @@ class Judge:
         for case in self._cases.values():
             yield case.summary()
 
-    # ------------------------------------------------------------------------------------------------------ snapshot
     def snapshot(self) -> bytes:
         """Return all that the judge remembers, for `restore`."""
         return msgspec.json.encode(
@@ -251,7 +237,10 @@ class Judge:
                 self._settings,
                 self._limits,
                 tuple(rule.text for rule in self._rules),
-                [case.snapshot() for case in self._cases.values()],
+                [
+                    CaseSnapshot(*(getattr(case, name) for name in CaseSnapshot.__struct_fields__))
+                    for case in self._cases.values()
+                ],
                 list(self._closed.values()),
                 list(self._refused.values()),
             )
@@ -276,22 +265,13 @@ class Judge:
         judge = cls(kept.settings, limits=kept.limits, rules=rules, now=now)
         for one in kept.cases:
             judge._require_clock(one.settings)
-            judge._cases[one.episode.correlation_id] = EpisodeCase(
-                one.episode,
-                judge._machine_for(one.settings),
-                begun=True,
-                refusals=one.refusals,
-                warnings=one.warnings,
-                broken=one.broken,
-                campaign_id=one.campaign_id,
-            )
+            case = EpisodeCase(**msgspec.structs.asdict(one), machine=judge._machine_for(one.settings), begun=True)
+            judge._cases[one.episode.correlation_id] = case
         judge._closed.update((summary.correlation_id, summary) for summary in kept.closed)
         judge._refused.update((summary.correlation_id, summary) for summary in kept.refused)
         return judge
 
-    # -------------------------------------------------------------------------------------------------------- inside
     def _require_clock(self, settings: Settings) -> None:
-        """Raise a ValidationError if `settings` ask for a clock that the judge does not have."""
         if settings.clock is Clock.WALL and self._wall is None:
             raise ValidationError('clock="wall" needs a clock', expected="now=, a function that returns the time")
 
@@ -301,36 +281,33 @@ class Judge:
             machine = self._machines[settings] = Machine(JudgingContext(settings, self._rules), self._limits)
         return machine
 
-    def _machine_of(self, said: ParsedLine) -> Machine:
-        """Return the machine for a new episode: an opening states what differs from the judge's settings."""
-        if isinstance(said, Record) and isinstance(said.data, OpeningSettings):
-            return self._machine_for(said.data.over(self._settings))
-        return self._machine
-
     def _find_case(self, said: ParsedLine) -> EpisodeCase | None:
-        """Return the episode that a line belongs to, if it says so; a new case if it is not open."""
+        """Return the episode that a line belongs to, if it says so; a new case if none is open."""
         name = said.correlation_id
         if name is None:
             return None
-        return self._cases.get(name) or self._make_case(name, said)
-
-    def _make_case(self, name: str, said: ParsedLine) -> EpisodeCase:
-        """Return the case of an episode in which nothing was accepted yet, or that is closed."""
+        known = self._cases.get(name)
+        if known is not None:
+            return known
         if name in self._closed:
-            return EpisodeCase(replace(new_episode(name), position=Position.CLOSED), self._machine, EPISODE_CLOSED)
-        case = EpisodeCase(new_episode(name, initial_marks(self._rules)), self._machine_of(said))
+            closed = replace(new_episode(name), position=Position.CLOSED)
+            return EpisodeCase(closed, self._settings, machine=self._machine, bar=EPISODE_CLOSED)
+        machine = self._machine
+        if isinstance(said, Record) and isinstance(said.data, OpeningSettings):
+            # An opening states what differs from the judge's settings.
+            machine = self._machine_for(said.data.over(self._settings))
+        case = EpisodeCase(new_episode(name, initial_marks(self._rules)), machine.context.settings, machine=machine)
         refused = self._refused.get(name)
         if refused is not None:
             case.refusals, case.warnings, case.broken = refused.refusals, refused.warnings, refused.broken
             case.campaign_id = refused.campaign_id
-        if case.machine.timed and self._wall is None:
+        if machine.timed and self._wall is None:
             case.bar = record_1
         elif len(self._cases) >= self._limits.open_episodes:
             case.bar = LIMIT_1
         return case
 
     def _judge_line(self, case: EpisodeCase, said: ParsedLine) -> Verdict:
-        """Return the verdict on what was said in an episode that is open, closed or not begun."""
         machine, bar = case.machine, case.bar
         if bar is not None and not (bar is LIMIT_1 and isinstance(said, Malformed)):
             found = violation(bar.id, "", _BLOCK_REASONS[bar.id])
@@ -353,7 +330,6 @@ class Judge:
             return verdict
         name = after.correlation_id
         if not case.begun:
-            # From now on the episode is kept.
             case.begun = True
             self._cases[name] = case
             self._refused.pop(name, None)
@@ -383,7 +359,6 @@ class Judge:
             _drop_oldest(self._refused, self._limits.closed_episodes)
 
     def _record(self, kind: RecordKind, name: str, at: datetime, by: str, data: Any) -> Verdict:
-        """Apply a record, and return its verdict with the line that states it."""
         record, line = read_back(Record(kind, name, at, parse_word(RecordSource, by, "/by"), data))
         return replace(self.apply(record), line=line)
 
@@ -407,6 +382,5 @@ def _refuse_without_episode(said: ParsedLine) -> Verdict:
 
 
 def _drop_oldest(summaries: dict[str, JudgeSummary], limit: int) -> None:
-    """Drop the oldest beyond `limit`."""
     while len(summaries) > limit:
         del summaries[next(iter(summaries))]

@@ -39,8 +39,6 @@ GUARD_CHECKS: Final[dict[Guard, Callable[[EpisodeState, bool], bool]]] = {
     Guard.TOKEN_LIVE: lambda episode, plan: episode.has_live_token,
     Guard.LOOP_CLOSED: lambda episode, plan: episode.loop is None,
 }
-
-
 # What is proposed as a step on the way: the plain course of an episode, without alerts and without closing it.
 PROPOSED: Final = (
     Event.OBSERVATION,
@@ -56,8 +54,6 @@ PROPOSED: Final = (
 # Where only something else leads on.
 ALSO_PROPOSED: Final = {Position.ESCALATED: Event.USER_INPUT, Position.SAFEMODE: Event.CLEAR}
 
-_TASK: Final = OpenTask("", "", False, END)
-_TOKEN: Final = IssuedToken("", (), (), END, 1, 0, False, "")
 _SHORT: Final = {
     Event.OBSERVATION: "ObservationPacket",
     Event.ALERT: "IntegrityAlertPacket",
@@ -85,15 +81,12 @@ def is_open(row: TransitionRow, episode: EpisodeState, settings: Settings) -> bo
 def legal_next(episode: EpisodeState, settings: Settings) -> tuple[str, ...]:
     """Return what is legal now; a kind whose every variant is legal goes by its bare name."""
     plan = settings.profile is Profile.STRICT
-    asked = _guards_at(settings, episode.position)
-    return _legal_labels(
-        settings, episode.position, tuple(guard for guard in asked if GUARD_CHECKS[guard](episode, plan))
-    )
+    held = tuple(guard for guard in _guards_at(settings, episode.position) if GUARD_CHECKS[guard](episode, plan))
+    return _legal_labels(settings, episode.position, held)
 
 
 @cache
 def _guards_at(settings: Settings, position: Position) -> tuple[Guard, ...]:
-    """Return every guard that a row of `position` has."""
     return tuple(dict.fromkeys(guard for row in rows_for_settings(settings)[position].values() for guard in row.guards))
 
 
@@ -158,11 +151,11 @@ def _simulate_step(episode: EpisodeState, row: TransitionRow) -> EpisodeState:
     event = row.event
     tasks, tokens = episode.tasks, episode.tokens
     if event is Event.READ or event is Event.WRITE:
-        tasks = {"": _TASK}
+        tasks = {"": OpenTask("", "", False, END)}
     elif event is Event.RESULT:
         tasks = {}
     elif event is Event.TOKEN:
-        tokens = {"": _TOKEN}
+        tokens = {"": IssuedToken("", (), (), END, 1, 0, False, "")}
     return replace(
         episode, position=row.target, tasks=tasks, tokens=tokens, loop=_simulate_verification(episode, event)
     )

@@ -12,13 +12,22 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from proctor.episode.episode_state import EpisodeState, OpenTask
+from proctor.episode.episode_state import EpisodeState
 from proctor.episode.events import CHANGES, ChangeFunction, classify_packet, classify_record, next_due
 from proctor.episode.legal_moves import event_label, rows_for_settings
 from proctor.episode.packets.enums import RecordKind, ToolsState
 from proctor.episode.packets.fields import Record
 from proctor.episode.packets.reader import AnyPacket, Malformed
 from proctor.episode.packets.validation import ShapeError
+from proctor.episode.rules import (
+    NO_FINDINGS,
+    TYPE_POINTER,
+    Findings,
+    Gravity,
+    RuleFinding,
+    RuleFunction,
+    violation,
+)
 from proctor.episode.rules.catalogue import (
     EPISODE_CLOSED,
     FSM,
@@ -31,7 +40,6 @@ from proctor.episode.rules.catalogue import (
 from proctor.episode.rules.house_rules import find_violations
 from proctor.episode.rules.house_rules import next_marks as marked
 from proctor.episode.rules.invariants import MISFITS, is_late
-from proctor.episode.rules.rule import TYPE_POINTER, Findings, Gravity, RuleFinding, RuleFunction, violation
 from proctor.episode.settings import Clock, Limits, OnOverrun, Settings
 from proctor.episode.transition_table import (
     DIRECTIVES,
@@ -53,7 +61,6 @@ CROWDING: Final = (*DIRECTIVES, Event.TOKEN)
 # What later packets may name as evidence.
 EVIDENCE: Final = frozenset({*OBSERVATIONS, Event.RESULT})
 _OVERRUN: Final = {OnOverrun.SAFEMODE: Event.OVERRUN_HALT, OnOverrun.ESCALATE: Event.OVERRUN_ESCALATE}
-_NONE: Final[Findings] = ()
 CLOSED: Final = violation(EPISODE_CLOSED.id, "", "the episode is closed")
 # Looked up here once: a member of an enum costs more than a rule where it is asked for by every packet.
 _RESULT: Final = Event.RESULT
@@ -119,7 +126,7 @@ class Machine:
             or (event is _RESULT and is_late(episode, packet, now))
             or packet.compliance.stakes in MISFITS
         )
-        found: Findings = _NONE
+        found: Findings = NO_FINDINGS
         for ask in more if remarkable else asked:
             said = ask(episode, packet, now, self._settings)
             if said:
@@ -128,7 +135,7 @@ class Machine:
             found += self._check_limits(episode, event, packet)
         if episode.marks:
             found += self._check_house_rules(episode, event)
-        warnings: Findings = _NONE
+        warnings: Findings = NO_FINDINGS
         if found:
             errors, warnings = _split_by_gravity(found, event)
             if errors:
@@ -137,7 +144,8 @@ class Machine:
         path = path or path_through(row, episode, after)
         synthetic = self._check_overrun(after, now) if event is _RESULT else ()
         if synthetic:
-            after = self._apply_synthetic(after, synthetic[0])
+            route = self._routes[after.position][synthetic[0].event]
+            after = replace(after, position=route.row.target, **route.change(after, None, now))
             path += (after.state,)
         return Verdict(
             True,
@@ -145,7 +153,7 @@ class Machine:
             header.packet_id,
             event,
             path,
-            _NONE,
+            NO_FINDINGS,
             warnings,
             episode,
             after,
@@ -154,32 +162,31 @@ class Machine:
         )
 
     def _refuse_without_row(self, episode: EpisodeState, packet: AnyPacket, event: Event, now: datetime) -> Verdict:
-        """Return the refusal of a packet that the table has no row for, with all that it breaks besides."""
+        """Return the refusal of a packet, with all that it breaks besides."""
         if episode.position is Position.CLOSED:
             return self.refuse(episode, event, packet.header.packet_id, CLOSED)
         found = self._explain_missing_row(episode, event)
         for ask in select_for_illegal_event(episode.position, event):
             found += ask(episode, packet, now, self._settings)
         found += self._check_limits(episode, event, packet)
-        return self.refuse(
-            episode,
-            event,
-            packet.header.packet_id,
-            *_split_by_gravity(found + self._check_house_rules(episode, event), event),
-        )
+        errors, warnings = _split_by_gravity(found + self._check_house_rules(episode, event), event)
+        return self.refuse(episode, event, packet.header.packet_id, errors, warnings)
 
     def judge_record(
         self, episode: EpisodeState, record: Record, *, known: bool, wall: datetime | None = None
     ) -> Verdict:
         """Return the verdict on `record`; `known` is whether the episode was there before."""
         if record.record is RecordKind.OPEN:
-            return self._judge_opening(episode, record.at if wall is None else wall, known=known)
+            if known:
+                return self.refuse(episode, None, None, violation(record_1.id, "/record", "the episode exists already"))
+            after = replace(episode, clock=record.at if wall is None else wall)
+            return self._accept(episode, after, None, (ProtocolState.IDLE,), NO_FINDINGS)
         event = classify_record(record)
         if episode.position is Position.CLOSED:
             return self.refuse(episode, event, None, CLOSED)
         now = max(episode.clock, record.at if wall is None else wall)
         route = self._routes[episode.position].get(event)
-        found = _NONE if route is not None else self._explain_missing_row(episode, event)
+        found = NO_FINDINGS if route is not None else self._explain_missing_row(episode, event)
         for ask in select_for_illegal_event(episode.position, event):
             found += ask(episode, record, now, self._settings)
         errors, warnings = _split_by_gravity(found + self._check_house_rules(episode, event), event)
@@ -198,12 +205,6 @@ class Machine:
         """Return the verdict on a line that says which episode it belongs to, and cannot be read otherwise."""
         return self.refuse(episode, None, line.packet_id, findings_from_errors(line.errors))
 
-    def _judge_opening(self, episode: EpisodeState, now: datetime, *, known: bool) -> Verdict:
-        if known:
-            return self.refuse(episode, None, None, violation(record_1.id, "/record", "the episode exists already"))
-        after = replace(episode, clock=now)
-        return self._accept(episode, after, None, (ProtocolState.IDLE,), _NONE)
-
     def _explain_missing_row(self, episode: EpisodeState, event: Event) -> Findings:
         """Return the finding that the table has no row, with the hint where the event would be legal."""
         where = {position: routes[event].row for position, routes in self._routes.items() if event in routes}
@@ -215,7 +216,6 @@ class Machine:
         return violation(FSM.id, "/record" if event in RECORDS else TYPE_POINTER, reason)
 
     def _check_limits(self, episode: EpisodeState, event: Event, packet: AnyPacket) -> Findings:
-        """Return the refusal of a packet for which there is no room."""
         limits = self._limits
         full = (
             episode.packets >= limits.packets
@@ -227,11 +227,10 @@ class Machine:
             )
         )
         if not full:
-            return _NONE
+            return NO_FINDINGS
         return violation(LIMIT_2.id, "", "the episode holds as many packets, open tasks or tokens as it may")
 
     def _check_house_rules(self, episode: EpisodeState, event: Event) -> Findings:
-        """Return which of the user's own rules `event` breaks."""
         return tuple(
             RuleFinding(rule.id, "", reason, Gravity(rule.level))
             for rule, reason in find_violations(self.context.house_rules, episode.marks, event)
@@ -240,10 +239,16 @@ class Machine:
     def _next_state(
         self, episode: EpisodeState, packet: AnyPacket, row: TransitionRow, change: ChangeFunction, now: datetime
     ) -> EpisodeState:
-        """Return the episode after `packet`, which was accepted."""
         changes = change(episode, packet, now)
         if now > episode.due:
-            tasks = _mark_warnings(changes.get("tasks", episode.tasks), now)
+            tasks = {
+                name: replace(
+                    task,
+                    overdue=task.overdue or now > task.deadline,
+                    late=task.late or (task.timeout is not None and now > task.timeout),
+                )
+                for name, task in changes.get("tasks", episode.tasks).items()
+            }
             changes = {**changes, "tasks": tasks, "due": next_due(tasks)}
         if episode.marks:
             changes = {**changes, "marks": marked(self.context.house_rules, episode.marks, row.event)}
@@ -266,11 +271,6 @@ class Machine:
         path = (after.state, visible_state(target, succeeded=after.succeeded))
         return (SyntheticTransition(event, path, "INV-005", f"the budget is overrun: {excess}", now),)
 
-    def _apply_synthetic(self, after: EpisodeState, synthetic: SyntheticTransition) -> EpisodeState:
-        """Return the episode after the machine's own transition."""
-        route = self._routes[after.position][synthetic.event]
-        return replace(after, position=route.row.target, **route.change(after, None, synthetic.at))
-
     def _accept(
         self,
         before: EpisodeState,
@@ -279,7 +279,9 @@ class Machine:
         path: tuple[ProtocolState, ...],
         warnings: Findings,
     ) -> Verdict:
-        return Verdict(True, before.correlation_id, None, event, path, _NONE, warnings, before, after, self.context)
+        return Verdict(
+            True, before.correlation_id, None, event, path, NO_FINDINGS, warnings, before, after, self.context
+        )
 
     def refuse(
         self,
@@ -287,7 +289,7 @@ class Machine:
         event: Event | None,
         packet_id: str | None,
         errors: Findings,
-        warnings: Findings = _NONE,
+        warnings: Findings = NO_FINDINGS,
     ) -> Verdict:
         """Return the refusal of a line; nothing moves."""
         path = (episode.state,)
@@ -313,15 +315,3 @@ def _split_by_gravity(found: Findings, event: Event) -> tuple[Findings, Findings
         found = tuple(one if one.rule == id_1.id else replace(one, gravity=Gravity.WARNING) for one in found)
     errors = tuple(one for one in found if one.gravity is Gravity.ERROR)
     return errors, tuple(one for one in found if one.gravity is Gravity.WARNING)
-
-
-def _mark_warnings(tasks: dict[str, OpenTask], now: datetime) -> dict[str, OpenTask]:
-    """Return the tasks with the warnings marked that are given at `now`."""
-    return {
-        name: replace(
-            task,
-            overdue=task.overdue or now > task.deadline,
-            late=task.late or (task.timeout is not None and now > task.timeout),
-        )
-        for name, task in tasks.items()
-    }

@@ -53,14 +53,6 @@ _WORDS: Final[dict[str, type[StrEnum]]] = {
 }
 
 
-def _word(name: str, value: str, words: type[StrEnum]) -> StrEnum:
-    """Return the member that `value` names."""
-    try:
-        return words(value)
-    except ValueError:
-        raise ValidationError(f"there is no such {name}", found=value, expected=" or ".join(words)) from None
-
-
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """The profile and the switches of an episode; each may be given as its word."""
 
@@ -72,7 +64,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
-            force_setattr(self, name, _word(name, getattr(self, name), words))
+            value = getattr(self, name)
+            if value not in list(words):
+                raise ValidationError(f"there is no such {name}", found=value, expected=" or ".join(words))
+            force_setattr(self, name, words(value))
         if not isinstance(self.initial_beliefs, bool):
             raise ValidationError("initial_beliefs is a switch", found=self.initial_beliefs, expected="True or False")
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from proctor.episode.episode_state import EpisodeState
 from proctor.episode.legal_moves import legal_next, shortest_way
+from proctor.episode.rules import Findings
 from proctor.episode.rules.house_rules import HouseRule, open_promises
-from proctor.episode.rules.rule import Findings
 from proctor.episode.settings import Profile, Settings
 from proctor.episode.transition_table import Event, Position, ProtocolState
 
@@ -127,24 +127,25 @@ class Verdict(Struct, frozen=True, gc=False):
 
 def list_obligations(episode: EpisodeState, context: JudgingContext) -> tuple[Obligation, ...]:
     """Return what is open in `episode`: tasks, the verification, a decision or an answer, tokens, promises."""
-    if not (episode.tasks or episode.loop or episode.tokens or episode.marks):
-        return _position_obligations(episode)
+    pending = _OWED_IN.get(episode.position)
     return (
-        *_task_obligations(episode),
+        *(
+            Obligation(ObligationKind.TASK, task.task_id, f"a TaskResultPacket for {task.packet_id}", task.deadline)
+            for task in episode.tasks.values()
+        ),
         *_verification_obligations(episode, context.settings),
-        *_position_obligations(episode),
-        *_token_obligations(episode),
+        *(() if pending is None else (pending,)),
+        *(
+            Obligation(
+                ObligationKind.TOKEN, each.token_id, f"{each.limit - each.used} of {each.limit} uses left", each.expiry
+            )
+            for each in episode.tokens.values()
+            if each.live(episode.clock)
+        ),
         *(
             Obligation(ObligationKind.PROMISE, rule.id, what)
             for rule, what in open_promises(context.house_rules, episode.marks)
         ),
-    )
-
-
-def _task_obligations(episode: EpisodeState) -> tuple[Obligation, ...]:
-    return tuple(
-        Obligation(ObligationKind.TASK, task.task_id, f"a TaskResultPacket for {task.packet_id}", task.deadline)
-        for task in episode.tasks.values()
     )
 
 
@@ -170,18 +171,3 @@ _OWED_IN: Final = {
         ObligationKind.ESCALATION, "", "an IntegrityAlertPacket that clears, or the operator's close"
     ),
 }
-
-
-def _position_obligations(episode: EpisodeState) -> tuple[Obligation, ...]:
-    owed = _OWED_IN.get(episode.position)
-    return () if owed is None else (owed,)
-
-
-def _token_obligations(episode: EpisodeState) -> tuple[Obligation, ...]:
-    return tuple(
-        Obligation(
-            ObligationKind.TOKEN, token.token_id, f"{token.limit - token.used} of {token.limit} uses left", token.expiry
-        )
-        for token in episode.tokens.values()
-        if token.live(episode.clock)
-    )

@@ -18,19 +18,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from proctor.errors import ValidationError
 from proctor.ledger.chain import (
     PRUNED_PREFIX,
     SERVER_PREFIX,
+    TERMINATED,
+    TRUNCATED,
+    ChainWalk,
     Head,
+    count_event,
     format_head,
     is_episode_chain,
     parse_head,
     seal_message,
 )
-from proctor.ledger.chain_state import TERMINATED, TRUNCATED, ChainWalk, count_partial_event, finite_total
 from proctor.ledger.keys import verify_signature
 from proctor.ledger.rows import (
     SEAL_EVERY,
@@ -138,40 +141,34 @@ class StatementChecker:
             case RunBegan():
                 self._check_run_start(walk, number, own)
             case RunEnded():
-                self._check_run_end(walk, number)
+                walk.ended = True
+                walk.set_end(number)
+                for each in self._chain_walks.values():
+                    if each.seq >= 0 and not each.ended and is_episode_chain(each.name):
+                        self.expect_seal(each)
             case ChainOpened():
-                self._check_chain_start(number, own.head)
+                opened = self._check_head(number, own.head)
+                if opened is not None:
+                    opened.named = True
             case ChainEnded():
                 self._check_chain_end(number, own)
             case Tombstone():
                 self.tombstones[own.chain] = own
 
     def _check_run_start(self, walk: ChainWalk, number: int, own: RunBegan) -> None:
-        if self._run is not None and own.previous != format_head(self._run.name, self._run.seq + 1, self._run.hash):
-            self._add_finding(
-                f"the end of the run before is missing: {own.previous}", self._run.name, self._run.seq, self._run.number
-            )
-        if self._run is not None:
-            self._run.followed = True  # its end is said by a row that a signed run seals
-            self._run.set_end(number)
+        before = self._run
+        if before is not None:
+            if own.previous != format_head(before.name, before.seq + 1, before.hash):
+                what = f"the end of the run before is missing: {own.previous}"
+                self._add_finding(what, before.name, before.seq, before.number)
+            before.followed = True  # its end is said by a row that a signed run seals
+            before.set_end(number)
         self._run = walk
         self.runs.add((own.boot, own.worker))
         self.key = walk.key = None if own.public is None else bytes.fromhex(own.public)
         if self._public is not None and self.key != self._public:
             said = "nobody" if own.public is None else f"another key, {own.public}"
             self._add_finding(f"this run of the server is signed by {said}", walk.name, walk.seq, number)
-
-    def _check_run_end(self, walk: ChainWalk, number: int) -> None:
-        walk.ended = True
-        walk.set_end(number)
-        for each in self._chain_walks.values():
-            if each.seq >= 0 and not each.ended and is_episode_chain(each.name):
-                self.expect_seal(each)
-
-    def _check_chain_start(self, number: int, head: str) -> None:
-        walk = self._check_head(number, head)
-        if walk is not None:
-            walk.named = True
 
     def _check_chain_end(self, number: int, own: ChainEnded) -> None:
         walk = self._check_head(number, own.head)
@@ -180,23 +177,14 @@ class StatementChecker:
         walk.ended = True
         walk.set_end(number)
         self.expect_seal(walk)
-        totals = (
-            walk.totals.steps,
-            finite_total(walk.totals),
-            bool(walk.totals.ended & TERMINATED),
-            bool(walk.totals.ended & TRUNCATED),
-        )
-        if totals != (own.steps, own.total_reward, own.terminated, own.truncated):
-            self._add_finding(
-                "what the server says of its steps and rewards is another", walk.name, walk.seq, walk.number
-            )
-        non_step = walk.totals.non_step
+        totals, place = walk.totals, (walk.name, walk.seq, walk.number)
+        ended = (bool(totals.ended & TERMINATED), bool(totals.ended & TRUNCATED))
+        if (totals.steps, totals.finite, *ended) != (own.steps, own.total_reward, own.terminated, own.truncated):
+            self._add_finding("what the server says of its steps and rewards is another", *place)
         said = (own.refusals, own.agents, own.state)
         # A writer of an earlier version said none of the three; one that says some says all.
-        if said != (None, None, None) and said != (non_step.refusals, list(non_step.agents), non_step.state):
-            self._add_finding(
-                "what the server says of its agents and refusals is another", walk.name, walk.seq, walk.number
-            )
+        if said != (None, None, None) and said != (totals.refusals, list(totals.agents), totals.state):
+            self._add_finding("what the server says of its agents and refusals is another", *place)
 
     def _check_head(self, number: int, text: str) -> ChainWalk | None:
         """Return the chain that a head is of, after a look at whether it stands there; None: there is none."""
@@ -266,9 +254,8 @@ class FileAudit:
     def run(self, connection: sqlite3.Connection, tell: ReportProgress | None) -> None:
         """Look at everything in the file, as it is at one moment."""
         self._connection = connection
-        connection.text_factory = lambda text: text.decode(
-            "utf-8", "replace"
-        )  # a name that was changed is no reason to stop
+        # A name that was changed is no reason to stop.
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
             connection.execute("BEGIN")
             if self._has_structure():
@@ -296,18 +283,15 @@ class FileAudit:
 
     def _load_tables(self) -> None:
         names: dict[str, ChainWalk] = {}
-        for first, name, last in check_ascending(
-            self._connection.execute("SELECT first, name, last FROM chains ORDER BY first")
-        ):
+        chains = self._connection.execute("SELECT first, name, last FROM chains ORDER BY first")
+        for first, name, last in check_ascending(chains):
             if type(name) is str and isinstance(last, int | None):
                 self.chain_walks[first] = names[name] = ChainWalk(first, name, last)
             else:
-                self.add_finding(
-                    "the table of chains is damaged: a name or an end is of another kind", None, None, first
-                )
-        for number, key, signature in check_ascending(
-            self._connection.execute("SELECT number, key, signature FROM seals ORDER BY number")
-        ):
+                what = "the table of chains is damaged: a name or an end is of another kind"
+                self.add_finding(what, None, None, first)
+        seals = self._connection.execute("SELECT number, key, signature FROM seals ORDER BY number")
+        for number, key, signature in check_ascending(seals):
             if type(key) is bytes is type(signature):
                 self._seals[number] = (key, signature)
             else:
@@ -330,9 +314,8 @@ class FileAudit:
     def _check_rows(self, tell: ReportProgress | None) -> None:
         (total,) = self._connection.execute("SELECT max(number) FROM rows").fetchone()
         before = 0
-        for row in check_ascending(
-            self._connection.execute("SELECT number, chain, seq, body, hash FROM rows ORDER BY number")
-        ):
+        rows = self._connection.execute("SELECT number, chain, seq, body, hash FROM rows ORDER BY number")
+        for row in check_ascending(rows):
             number = row[0]
             if number != before + 1:
                 self._gaps.append(range(before + 1, number))
@@ -345,12 +328,8 @@ class FileAudit:
     def _check_row(self, number: int, first: int, seq: int, body: bytes, stored: bytes) -> None:
         walk = self.chain_walks.get(first)
         if (type(number), type(first), type(seq), type(body), type(stored)) != _COLUMN_TYPES or seq < 0 or number < 0:
-            self.add_finding(
-                "not as it was written: its columns are of other kinds",
-                None if walk is None else walk.name,
-                None,
-                number,
-            )
+            name = None if walk is None else walk.name
+            self.add_finding("not as it was written: its columns are of other kinds", name, None, number)
         elif walk is None:
             self.add_finding("in a chain that is not there", None, seq, number)
         else:
@@ -376,30 +355,26 @@ class FileAudit:
                 self.add_finding(str(problem), walk.name, walk.seq, number)
 
     def _check_event(self, walk: ChainWalk, partial_row: PartialRow, event: PartialEvent) -> None:
-        walk.totals = count_partial_event(walk.totals, event)
+        walk.totals = count_event(walk.totals, event)
         walk.closed = event.event == "episode_closed"
         if walk.closed and is_episode_chain(walk.name):
             walk.set_end(walk.number)
-        value = event.observations if event.observation is UNSET else event.observation
-        if value is not UNSET and sha256(value).hexdigest() != partial_row.digest:
-            self._check_missing_value(walk, value, partial_row.digest)
+        value, digest = event.observations if event.observation is UNSET else event.observation, partial_row.digest
+        if value is not UNSET and sha256(value).hexdigest() != digest:
+            # It is elsewhere, or it is another.
+            if value != NULL or digest is None:
+                raise ValidationError("its observation has another hash than it says")
+            if walk.keeps == "all":
+                self._check_value(bytes.fromhex(digest))
         if partial_row.scene is not None and walk.keeps == "all":
             self._check_value(bytes.fromhex(partial_row.scene))
-
-    def _check_missing_value(self, walk: ChainWalk, value: Raw, digest: str | None) -> None:
-        """Look at a value that is not in the body, or raise: it is there, and another."""
-        if value != NULL or digest is None:
-            raise ValidationError("its observation has another hash than it says")
-        if walk.keeps == "all":
-            self._check_value(bytes.fromhex(digest))
 
     def _check_value(self, digest: bytes) -> None:
         if digest in self._blobs:
             return
         self._blobs.add(digest)
-        found = self._connection.execute(
-            "SELECT packed, sum, content FROM blobs WHERE digest = ?", (digest,)
-        ).fetchone()
+        select = "SELECT packed, sum, content FROM blobs WHERE digest = ?"
+        found = self._connection.execute(select, (digest,)).fetchone()
         if found is None:
             raise ValidationError(f"a value that it names is missing: {digest.hex()}")
         hashed = sha256()
@@ -414,7 +389,8 @@ class FileAudit:
             walk.sealed = walk.proved = walk.seq
             self.keys.add(mark[0])
             self._check_seal(walk, number, stored, *mark)
-        elif self.statements.key is not None and _needs_seal(walk):
+        elif walk.seq % SEAL_EVERY == SEAL_EVERY - 1 or (walk.seq == 0 and walk.name.startswith(SERVER_PREFIX)):
+            # A signed run seals such a row, whatever comes after it.
             self.statements.expect_seal(walk)
 
     def _check_seal(self, walk: ChainWalk, number: int, stored: bytes, key: bytes, signature: bytes) -> None:
@@ -439,8 +415,16 @@ class FileAudit:
         for number in self._seals:
             self.add_finding("the seal of a row that is not there", None, None, number)
         self.statements.check_missing_chains()
-        self._check_missing_numbers()
-        self._check_unnamed_values()
+        pruned = sum(stone.rows for stone in self.statements.tombstones.values())
+        if not self.bundle and sum(map(len, self._gaps)) != pruned:
+            for gap in filter(len, self._gaps[:MAX_LISTED]):
+                what = f"rows are missing: the numbers {gap.start} to {gap.stop - 1}"
+                self.add_finding(what, None, None, gap.start)
+        (count,) = self._connection.execute("SELECT count(*) FROM blobs").fetchone()
+        if count != len(self._blobs):
+            stored = (digest for (digest,) in self._connection.execute("SELECT digest FROM blobs"))
+            for digest in [each for each in stored if each not in self._blobs][:MAX_LISTED]:
+                self.add_finding(f"a value that no row names: {digest!r}")
 
     def _check_chain_end(self, walk: ChainWalk) -> None:
         if walk.seq < 0:
@@ -457,11 +441,11 @@ class FileAudit:
         if walk.sealed != walk.seq and self._should_be_sealed(walk):
             self.add_finding("its seal is missing", walk.name, walk.seq, walk.number)
         elif self._may_be_unsealed(walk):
-            self._add_open_end(walk)
-        if is_episode_chain(walk.name) and not self.bundle:
-            self._check_episode_end(walk)
-
-    def _check_episode_end(self, walk: ChainWalk) -> None:
+            rows = walk.seq - walk.proved
+            if rows > 0 or walk.name.startswith(SERVER_PREFIX):
+                self.unsealed.append(UnsealedRows(self.path, walk.name, walk.proved + 1, rows))
+        if self.bundle or not is_episode_chain(walk.name):
+            return
         if walk.closed and not walk.ended:
             self.add_finding("it is closed, and the server's chain does not say so", walk.name, walk.seq, walk.number)
         if not walk.named:
@@ -472,11 +456,6 @@ class FileAudit:
         signed = self._public is not None or self.statements.key is not None
         return signed and not (walk.ended or walk.followed or walk.lacks_seal or walk.name.startswith(PRUNED_PREFIX))
 
-    def _add_open_end(self, walk: ChainWalk) -> None:
-        rows = walk.seq - walk.proved
-        if rows > 0 or walk.name.startswith(SERVER_PREFIX):
-            self.unsealed.append(UnsealedRows(self.path, walk.name, walk.proved + 1, rows))
-
     def _should_be_sealed(self, walk: ChainWalk) -> bool:
         """Return whether the end of a chain is sealed, of which no server's chain speaks."""
         if walk.name.startswith(SERVER_PREFIX):
@@ -484,24 +463,3 @@ class FileAudit:
         if walk.name.startswith(PRUNED_PREFIX):
             return True
         return walk.closed and (self._public is not None or (self.bundle and self.statements.key is not None))
-
-    def _check_missing_numbers(self) -> None:
-        pruned = sum(stone.rows for stone in self.statements.tombstones.values())
-        if self.bundle or sum(map(len, self._gaps)) == pruned:
-            return
-        for gap in self._gaps[:MAX_LISTED]:
-            if len(gap):
-                self.add_finding(f"rows are missing: the numbers {gap.start} to {gap.stop - 1}", None, None, gap.start)
-
-    def _check_unnamed_values(self) -> None:
-        (count,) = self._connection.execute("SELECT count(*) FROM blobs").fetchone()
-        if count == len(self._blobs):
-            return
-        more = [each for (each,) in self._connection.execute("SELECT digest FROM blobs") if each not in self._blobs]
-        for digest in more[:MAX_LISTED]:
-            self.add_finding(f"a value that no row names: {digest!r}")
-
-
-def _needs_seal(walk: ChainWalk) -> bool:
-    """Return whether a signed run seals the row where the chain stands, whatever comes after it."""
-    return walk.seq % SEAL_EVERY == SEAL_EVERY - 1 or (walk.seq == 0 and walk.name.startswith(SERVER_PREFIX))

@@ -1,4 +1,4 @@
-"""Episodes for other programs: which, where they are written, and two of the forms: lines of JSON, and a bundle.
+"""Episodes for other programs: which, where they are written, and three of the forms: lines of JSON, Parquet, and a bundle.
 
 Rule 1: an export appears whole or not at all: it is written beside its place under another name and moved there. Nothing is ever
     overwritten.
@@ -8,6 +8,10 @@ Rule 3: a line of JSON says what the ledger says of its row, and no more: number
 Rule 4: of governed episodes the packets and records can be had alone, in the bytes in which they were judged, so that they
     can be judged again: `proctor ledger export LEDGER --packets | proctor judge -`.
 Rule 5: a bundle is a ledger of one episode, which can be handed over, verified and replayed alone.
+Rule 6: Parquet has steps, one row a step, in typed columns. A reset is step 0, without an action and a reward: the first
+    observation belongs to what a learner needs. Actions and observations are JSON texts, as they crossed the wire. A step of a
+    batch is one row, too: its rewards and flags are lists over the sub-environments, in the columns whose names are plural.
+    What is missing is null: an observation of which only the digest was kept, a reward that was never given.
 """
 
 import errno
@@ -18,7 +22,9 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
+from types import UnionType
 from typing import IO, Any, Final, TypeAlias
 
 import msgspec
@@ -27,18 +33,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
-from proctor.ledger.rows import find_value_hashes
-from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, StoredRow
+from proctor.ledger.rows import decode_value, find_value_hashes
 from proctor.ledger.storage.sqlite import BUNDLE_APPLICATION_ID, INSERT_BLOB, check_ascending, migrate, translate_errors
-from proctor.models.events import PacketJudged
+from proctor.models.control import MOST_ENVS
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, PacketJudged
 
 EXTRA: Final = "export"
 PROGRESS_EVERY: Final = 256
 """Rows between two words about how far it is."""
 Progress: TypeAlias = Callable[[int], object]
 """Is told how many more rows were read."""
-_ROW: Final = "INSERT INTO rows (number, chain, seq, body, hash) VALUES (?, ?, ?, ?, ?)"
-_SEAL: Final = "INSERT INTO seals (number, key, signature) VALUES (?, ?, ?)"
 
 
 def select_episodes(ledger: Ledger, names: Sequence[str]) -> list[EpisodeSummary]:
@@ -100,11 +104,13 @@ def _draft(path: Path) -> Iterator[Path]:
         _check_free(path)
         draft.rename(path)
     except OSError as problem:
+        reason = "the disk is full" if problem.errno == errno.ENOSPC else problem.strerror or type(problem).__name__
         raise ValidationError(
-            f"cannot write {str(path)!r}: {_reason(problem)}", expected="a new name in a folder that can be written to"
+            f"cannot write {str(path)!r}: {reason}", expected="a new name in a folder that can be written to"
         ) from problem
     finally:
-        _remove(draft)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            draft.unlink() if not draft.is_dir() else shutil.rmtree(draft)
 
 
 def _check_free(path: Path) -> None:
@@ -112,15 +118,6 @@ def _check_free(path: Path) -> None:
         raise ValidationError(f"{str(path)!r} is there already", expected="a name that is free")
     if not path.parent.is_dir():
         raise ValidationError(f"there is no folder {str(path.parent)!r}", expected="a folder to write to")
-
-
-def _remove(draft: Path) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        draft.unlink() if not draft.is_dir() else shutil.rmtree(draft)
-
-
-def _reason(problem: OSError) -> str:
-    return "the disk is full" if problem.errno == errno.ENOSPC else problem.strerror or type(problem).__name__
 
 
 class JsonlRow(Struct, frozen=True, gc=False):
@@ -170,6 +167,140 @@ def read_rows(ledger: Ledger, episodes: Iterable[EpisodeSummary] | None) -> Iter
         yield from ledger.rows(each.chain)
 
 
+ROWS_PER_GROUP: Final = 4096
+"""Rows of one group in the file."""
+MOST_GROUP_BYTES: Final = 2**26
+"""Bytes of observations and actions after which a group ends, too."""
+MOST_ARRAY_BYTES: Final = 8 * MOST_ENVS
+
+
+class ParquetRow(Struct, frozen=True, kw_only=True, gc=False):
+    """A row of the file; `at` is in microseconds since 1970."""
+
+    chain: str
+    session: str
+    epoch: int
+    step: int
+    at: int
+    principal: str
+    action: str | None = None
+    observation: str | None
+    digest: str | None
+    reward: float | None = None
+    raw_reward: float | None = None
+    terminated: bool | None = None
+    truncated: bool | None = None
+    tool: str | None = None
+    grant: str | None = None
+    rewards: list[float] | None = None
+    raw_rewards: list[float] | None = None
+    terminations: list[bool] | None = None
+    truncations: list[bool] | None = None
+
+
+def write_parquet(
+    ledger: Ledger, episodes: Iterable[EpisodeSummary], path: Path, more: Progress = ignore_progress
+) -> int:
+    """Write the steps of these episodes to a new file and return how many rows that was."""
+    arrow = import_extra("pyarrow", "an export to Parquet")
+    parquet = import_extra("pyarrow.parquet", "an export to Parquet")
+    schema = _schema(arrow)
+    written = 0
+    steps = chain.from_iterable(convert_steps(report_progress(ledger.rows(each.chain), more)) for each in episodes)
+    with new_file(path) as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while group := _read_group(steps):
+            rows = [msgspec.structs.asdict(step) for step in group]
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+            written += len(group)
+    return written
+
+
+def _read_group(steps: Iterator[ParquetRow]) -> list[ParquetRow]:
+    """Return the next rows of the file, so many that they fit into memory; none if there is no more."""
+    group: list[ParquetRow] = []
+    size = 0
+    for row in steps:
+        group.append(row)
+        size += len(row.observation or "") + len(row.action or "")
+        if len(group) == ROWS_PER_GROUP or size > MOST_GROUP_BYTES:
+            break
+    return group
+
+
+_STEP_COLUMNS: Final = ("reward", "raw_reward", "terminated", "truncated", "tool", "grant")
+_ARRAY_COLUMNS: Final = ("rewards", "raw_rewards", "terminations", "truncations")
+
+
+def convert_steps(rows: Iterable[Row]) -> Iterator[ParquetRow]:
+    """Yield the resets and steps among these rows."""
+    for row in rows:
+        match row.event:
+            case EpisodeReset() as event:
+                yield _make_row(row, event, 0, event.observation)
+            case EpisodeStepped() as event:
+                said = {name: getattr(event, name) for name in _STEP_COLUMNS}
+                yield _make_row(row, event, event.step, event.observation, action=_text(event.action), **said)
+            case BatchReset() as event:
+                yield _make_row(row, event, 0, event.observations)
+            case BatchStepped() as event:
+                said = {name: _parse_array(getattr(event, name)) for name in _ARRAY_COLUMNS}
+                yield _make_row(row, event, event.step, event.observations, action=_text(event.actions), **said)
+
+
+def _make_row(
+    row: Row,
+    event: EpisodeReset | EpisodeStepped | BatchReset | BatchStepped,
+    step: int,
+    observation: Raw,
+    **rest: Any,
+) -> ParquetRow:
+    return ParquetRow(
+        chain=row.chain,
+        session=event.session,
+        epoch=event.epoch,
+        step=step,
+        at=round(event.at * 1e6),
+        principal=event.principal,
+        observation=_text(observation) if row.values else None,
+        digest=row.digest,
+        **rest,
+    )
+
+
+def _text(value: Raw) -> str:
+    return bytes(value).decode()
+
+
+def _parse_array(value: Raw) -> list[Any]:
+    """Return an array over the sub-environments as a list, whichever way it was written."""
+    said = decode_value(value)
+    if isinstance(said, dict):
+        # Only a packed array needs numpy.
+        from proctor.models.arrays import unpack_array
+
+        said = unpack_array(said, most=MOST_ARRAY_BYTES).tolist()
+    return list(said)
+
+
+def _schema(arrow: Any) -> Any:
+    """Return the columns, by the types of `ParquetRow`."""
+    kinds = {
+        str: arrow.string(),
+        int: arrow.int64(),
+        float: arrow.float64(),
+        bool: arrow.bool_(),
+        list[float]: arrow.list_(arrow.float64()),
+        list[bool]: arrow.list_(arrow.bool_()),
+    }
+    columns = []
+    for field in msgspec.structs.fields(ParquetRow):
+        optional = isinstance(field.type, UnionType)
+        held = field.type.__args__[0] if optional else field.type
+        kind = arrow.timestamp("us", tz="UTC") if field.name == "at" else kinds[held]
+        columns.append(arrow.field(field.name, kind, nullable=optional))
+    return arrow.schema(columns)
+
+
 def write_bundle(ledger: Ledger, chain: str, path: Path | str) -> None:
     """Write the chain with its values and seals, among them the public key, to a new file at `path`.
 
@@ -188,27 +319,20 @@ def write_bundle(ledger: Ledger, chain: str, path: Path | str) -> None:
         connection.execute(
             "INSERT INTO chains (first, name, last) VALUES (?, ?, ?)", (found.first, chain, stored[-1][0])
         )
-        connection.executemany(_ROW, stored)
-        _copy_seals(file, found, stored, connection)
-        _copy_blobs(file, stored, connection)
-        connection.execute("COMMIT")
-
-
-def _copy_seals(file: LedgerFile, chain: ChainEntry, stored: list[StoredRow], into: sqlite3.Connection) -> None:
-    numbers = {each[0] for each in stored}
-    seals = file.connection.execute(
-        "SELECT number, key, signature FROM seals WHERE number BETWEEN ? AND ? ORDER BY number",
-        (chain.first, stored[-1][0]),
-    )
-    into.executemany(_SEAL, [seal for seal in check_ascending(seals) if seal[0] in numbers])
-
-
-def _copy_blobs(file: LedgerFile, stored: list[StoredRow], into: sqlite3.Connection) -> None:
-    for digest in sorted({digest for each in stored for digest in find_value_hashes(each[3])}):
-        into.executemany(
-            INSERT_BLOB,
-            file.connection.execute("SELECT digest, packed, sum, content FROM blobs WHERE digest = ?", (digest,)),
+        connection.executemany("INSERT INTO rows (number, chain, seq, body, hash) VALUES (?, ?, ?, ?, ?)", stored)
+        numbers = {each[0] for each in stored}
+        seals = file.connection.execute(
+            "SELECT number, key, signature FROM seals WHERE number BETWEEN ? AND ? ORDER BY number",
+            (found.first, stored[-1][0]),
         )
+        connection.executemany(
+            "INSERT INTO seals (number, key, signature) VALUES (?, ?, ?)",
+            [seal for seal in check_ascending(seals) if seal[0] in numbers],
+        )
+        select = "SELECT digest, packed, sum, content FROM blobs WHERE digest = ?"
+        for digest in sorted({digest for each in stored for digest in find_value_hashes(each[3])}):
+            connection.executemany(INSERT_BLOB, file.connection.execute(select, (digest,)))
+        connection.execute("COMMIT")
 
 
 @contextmanager

@@ -17,16 +17,16 @@ from typing import Any, Final, TypeVar
 from msgspec import UNSET, structs
 
 from proctor.errors import ValidationError
-from proctor.ledger.chain import format_head, is_episode_chain, session_from_chain_name
-from proctor.ledger.chain_state import (
+from proctor.ledger.chain import (
     EMPTY_TOTALS,
     MOST_AGENTS,
     TERMINATED,
     TRUNCATED,
     EpisodeTotals,
-    NonStepTotals,
-    count_partial_event,
-    finite_total,
+    count_event,
+    format_head,
+    is_episode_chain,
+    session_from_chain_name,
 )
 from proctor.ledger.recovery import find_unfinished_chains
 from proctor.ledger.rows import (
@@ -123,35 +123,59 @@ class SummaryBuilder:
     def _add_event(self, event: PartialEvent, body: bytes) -> None:
         self.at = event.at
         if event.event in _FULLY_READ:
+            # Many are held at a time: what a list does not need, and a `Raw`, which holds the whole row, is left out.
             said = parse_event_row(body).event
             if isinstance(said, SessionOpened):
-                self.opened = _without_settings(said)
+                policy: dict[str, Any] | None = None if said.policy is None else {}
+                transforms: list[dict[str, Any]] = [{}] if said.transforms else []
+                self.opened = structs.replace(said, settings={}, probe={}, policy=policy, transforms=transforms)
             elif isinstance(said, EpisodeReset | BatchReset):
                 self.reset = self.reset or _without_values(said)
             elif isinstance(said, EpisodeClosed):
                 self.closed = said
         else:
-            self.totals = count_partial_event(self.totals, event)
+            self.totals = count_event(self.totals, event)
 
     def use_chain_end(self, ended: ChainEnded) -> None:
         """Take what the server said of the chain at its end, instead of reading all of it."""
         flags = ended.terminated * TERMINATED | ended.truncated * TRUNCATED
-        non_step = NonStepTotals(ended.refusals or 0, tuple(ended.agents or ()), ended.state or "")
-        self.totals = EpisodeTotals(ended.steps, ended.total_reward, flags, non_step)
+        said = (ended.refusals or 0, tuple(ended.agents or ()), ended.state or "")
+        self.totals = EpisodeTotals(ended.steps, ended.total_reward, flags, *said)
 
     def summary(self, path: Path, chain: ChainEntry) -> EpisodeSummary:
         """Return what was gathered of the chain, in the file at `path`."""
-        return _build_summary(path, chain, self)
-
-
-def _without_settings(said: SessionOpened) -> SessionOpened:
-    """Return what a list needs of an opening: whether it has a policy and transforms, not which. Many are held at a time."""
-    policy: dict[str, Any] | None = None if said.policy is None else {}
-    return structs.replace(said, settings={}, probe={}, policy=policy, transforms=[{}] if said.transforms else [])
+        opened, reset, closed, totals = self.opened, self.reset, self.closed, self.totals
+        unsaid = "" if chain.last is None else None
+        return EpisodeSummary(
+            chain=chain.name,
+            session=session_from_chain_name(chain.name),
+            epoch=0 if reset is None else reset.epoch,
+            environment="" if opened is None else opened.environment,
+            target="" if opened is None else opened.target,
+            episode_id="" if reset is None else reset.episode_id,
+            seed=reset.seed if isinstance(reset, EpisodeReset) else None,
+            opened_at=0.0 if reset is None else reset.at,
+            closed_at=None if closed is None else closed.at,
+            steps=totals.steps,
+            total_reward=totals.finite,
+            terminated=bool(totals.ended & TERMINATED),
+            truncated=bool(totals.ended & TRUNCATED),
+            reason=unsaid if closed is None else closed.reason,
+            governed=opened is not None and opened.policy is not None,
+            outcome=None if closed is None else closed.outcome,
+            num_envs=None if opened is None else opened.num_envs,
+            rows=self.seq + 1,
+            head=format_head(chain.name, self.seq + 1, self.hash),
+            file=path,
+            boot="" if opened is None else opened.boot,
+            agent=format_agents(totals.agents),
+            tier="none" if opened is None else opened.tier,
+            refusals=totals.refusals,
+            state=(None if closed is None else closed.state) or totals.state or None,
+        )
 
 
 def _without_values(said: EpisodeReset | BatchReset) -> EpisodeReset | BatchReset:
-    """Return what a list needs of a reset. A `Raw` would hold the whole row."""
     if isinstance(said, BatchReset):
         return structs.replace(said, seed=None, options=NULL, mask=NULL, observations=NULL, infos=NULL, pipeline=NULL)
     return structs.replace(said, options=NULL, observation=NULL, metadata=NULL, pipeline=NULL, scene=NULL)
@@ -164,21 +188,22 @@ _FULLY_READ: Final = frozenset({"session_opened", "episode_reset", "batch_reset"
 def build_summaries_from_ends(file: LedgerFile) -> dict[int, SummaryBuilder]:
     """Return what four rows say of each chain that has ended, by its first row; some are missing, of which they do not."""
     chains = {chain.first: chain for chain in file.chains() if is_episode_chain(chain.name)}
-    found = (
-        (first, _build_from_ends(chains[first], rows)) for first, rows in file.read_chain_ends() if first in chains
-    )
-    return {first: fold for first, fold in found if fold is not None}
+    ends = ((first, rows) for first, rows in file.read_chain_ends() if first in chains)
+    found = {first: _build_from_ends(chains[first], rows) for first, rows in ends}
+    return {first: fold for first, fold in found.items() if fold is not None}
 
 
 def _build_from_ends(chain: ChainEntry, rows: list[StoredRow]) -> SummaryBuilder | None:
     """Return what the rows at both ends of a chain say, and the one after it."""
     *own, after = rows
     ended = parse_optional_statement(after[3])
-    if not isinstance(ended, ChainEnded) or ended.chain != chain.name or not is_complete_end(ended):
-        return None
-    if {(stored[0], stored[1]) for stored in own} != {
-        (number, chain.first) for number in (chain.first, chain.first + 1, chain.last)
-    }:
+    expected = {(number, chain.first) for number in (chain.first, chain.first + 1, chain.last)}
+    if (
+        not isinstance(ended, ChainEnded)
+        or ended.chain != chain.name
+        or not is_complete_end(ended)
+        or {stored[:2] for stored in own} != expected
+    ):
         return None
     fold = SummaryBuilder()
     for stored in own:
@@ -208,38 +233,6 @@ def format_agents(names: Sequence[str]) -> str:
     return f"{names[0]}{more}" if names else ""
 
 
-def _build_summary(path: Path, chain: ChainEntry, fold: SummaryBuilder) -> EpisodeSummary:
-    opened, reset, closed, totals = fold.opened, fold.reset, fold.closed, fold.totals
-    unsaid = "" if chain.last is None else None
-    return EpisodeSummary(
-        chain=chain.name,
-        session=session_from_chain_name(chain.name),
-        epoch=0 if reset is None else reset.epoch,
-        environment="" if opened is None else opened.environment,
-        target="" if opened is None else opened.target,
-        episode_id="" if reset is None else reset.episode_id,
-        seed=reset.seed if isinstance(reset, EpisodeReset) else None,
-        opened_at=0.0 if reset is None else reset.at,
-        closed_at=None if closed is None else closed.at,
-        steps=totals.steps,
-        total_reward=finite_total(totals),
-        terminated=bool(totals.ended & TERMINATED),
-        truncated=bool(totals.ended & TRUNCATED),
-        reason=unsaid if closed is None else closed.reason,
-        governed=opened is not None and opened.policy is not None,
-        outcome=None if closed is None else closed.outcome,
-        num_envs=None if opened is None else opened.num_envs,
-        rows=fold.seq + 1,
-        head=format_head(chain.name, fold.seq + 1, fold.hash),
-        file=path,
-        boot="" if opened is None else opened.boot,
-        agent=format_agents(totals.non_step.agents),
-        tier="none" if opened is None else opened.tier,
-        refusals=totals.non_step.refusals,
-        state=(None if closed is None else closed.state) or totals.non_step.state or None,
-    )
-
-
 __all__ = ["EpisodeSummary", "Ledger", "Row", "ledger_files"]
 
 ReadResult = TypeVar("ReadResult")
@@ -253,19 +246,16 @@ class Ledger:
         self.unread: dict[Path, str] = {}
         """The files that cannot be read, as far as it is known by now."""
         self._files: list[LedgerFile] = []
-        problems = [self._open_file(each) for each in ledger_files(path)]
+        problems = []
+        for each in ledger_files(path):
+            try:
+                self._files.append(LedgerFile(each))
+            except ValidationError as problem:
+                self.unread[each] = str(problem)
+                problems.append(problem)
         if not self._files:
-            raise next(problem for problem in problems if problem is not None)
+            raise problems[0]
         self.files: Final = tuple(file.path for file in self._files)
-
-    def _open_file(self, path: Path) -> ValidationError | None:
-        """Open a file for the ledger, or return why it cannot be read."""
-        try:
-            self._files.append(LedgerFile(path))
-        except ValidationError as problem:
-            self.unread[path] = str(problem)
-            return problem
-        return None
 
     @classmethod
     @contextmanager
@@ -309,7 +299,13 @@ class Ledger:
             found = [each for each in every if each.chain.startswith(text) or each.episode_id.startswith(text)]
         if len(found) == 1:
             return found[0]
-        raise _name_error(text, found, every)
+        names = [each.chain for each in found or every]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        raise ValidationError(
+            "several episodes are called so" if found else "there is no such episode",
+            found=text,
+            expected=f"one of {', '.join(names[:MOST_NAMED])}{more}" if names else "a ledger with episodes",
+        )
 
     def rows(self, chain: str) -> Iterator[Row]:
         """Return the rows of a chain in order; a ValidationError if there is no such chain."""
@@ -341,13 +337,3 @@ class Ledger:
                 if found is not None:
                     return file, found
         raise ValidationError("there is no such chain", found=chain, expected="the whole name of one")
-
-
-def _name_error(text: str, found: list[EpisodeSummary], every: list[EpisodeSummary]) -> ValidationError:
-    names = [each.chain for each in found or every]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ValidationError(
-        "several episodes are called so" if found else "there is no such episode",
-        found=text,
-        expected=f"one of {', '.join(names[:MOST_NAMED])}{more}" if names else "a ledger with episodes",
-    )

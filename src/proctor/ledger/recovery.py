@@ -8,34 +8,35 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-import msgspec
-from msgspec import Struct
+from msgspec import UNSET
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.chain import (
     SERVER_PREFIX,
+    ChainState,
+    ChainWalk,
+    count_event,
     epoch_from_chain_name,
     format_head,
     is_episode_chain,
     session_from_chain_name,
 )
-from proctor.ledger.chain_state import ChainState, ChainWalk, count_event
 from proctor.ledger.rows import (
     ObservationStorage,
+    PartialEvent,
     RowBody,
     RunBegan,
     encode_opening_row,
     lacks_observation,
     parse_event_or_statement,
+    parse_partial_row,
+    parse_statement,
     read_body,
 )
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row
 from proctor.ledger.storage.sqlite import translate_errors
 from proctor.models.events import Event, SessionClosed, SessionOpened
-
-_STEPS: Final = frozenset({"episode_stepped", "batch_stepped"})
 
 
 @dataclass(frozen=True)
@@ -78,30 +79,6 @@ class RecoveredState:
     damages: dict[str, str]
 
 
-class _EventHeader(Struct, frozen=True, gc=False):
-    """As much of an event as counting needs."""
-
-    event: str
-    session: str
-    request_id: int | None = None
-    epoch: int = 0
-    grant: str | None = None
-
-
-class _StatementHeader(Struct, frozen=True, gc=False):
-    """As much of the ledger's own statements: of which chain one speaks."""
-
-    chain: str = ""
-
-
-class _RowHeader(Struct, frozen=True, gc=False):
-    event: _EventHeader | None = None
-    own: _StatementHeader | None = None
-
-
-_ROW_HEADER: Final = msgspec.json.Decoder(_RowHeader)
-
-
 def recover_state(file: LedgerFile, keeps: ObservationStorage) -> RecoveredState:
     """Return where the file stands; `keeps` is how new chains will keep observations."""
     try:
@@ -118,7 +95,7 @@ def recover_state(file: LedgerFile, keeps: ObservationStorage) -> RecoveredState
 
 
 def _read_server_chain(file: LedgerFile, server: ChainEntry) -> tuple[str | None, dict[str, int]]:
-    """Return the head of a server's chain, and which sessions are open at its end."""
+    """Return the head of a server's chain, and the rows that opened the sessions which are open at its end."""
     opened: dict[str, int] = {}
     head = None
     for number, _, seq, body, digest in file.read_chain_rows(server):
@@ -134,7 +111,6 @@ def _read_server_chain(file: LedgerFile, server: ChainEntry) -> tuple[str | None
 
 
 def _read_opening(file: LedgerFile, number: int) -> tuple[RowBody, SessionOpened]:
-    """Return the SessionOpened in the row of this number."""
     found = file.read_row(number)
     if found is None:
         raise ValidationError(f"row {number} is missing", expected="the opening of a session")
@@ -168,17 +144,8 @@ def _find_chain_states(
         opening = encode_opening_row(_read_opening(file, number)[0], keeps)
         if session in latest:
             walk = walks[latest[session].first]
-            chain_states[session] = ChainState(
-                opening,
-                walk.name,
-                walk.first,
-                walk.seq,
-                walk.number,
-                walk.hash,
-                walk.last is None,
-                walk.keeps,
-                walk.totals,
-            )
+            place = (walk.name, walk.first, walk.seq, walk.number, walk.hash)
+            chain_states[session] = ChainState(opening, *place, walk.last is None, walk.keeps, walk.totals)
         else:
             chain_states[session] = ChainState(opening)
     return chain_states, {session: damages.get(chain.first, "") for session, chain in latest.items()}
@@ -251,6 +218,13 @@ class _Counts:
     latest: int = 0
     """The first row of the session's latest chain, whose steps are not counted here."""
 
+    def add(self, first: int, event: PartialEvent) -> None:
+        self.request_id = max(self.request_id, event.request_id or 0)
+        self.epochs = max(self.epochs, event.epoch)
+        if event.event in ("episode_stepped", "batch_stepped") and first != self.latest:
+            self.steps += 1
+            self.agent_steps += event.grant is not None
+
 
 def _count_sessions(file: LedgerFile, opened: dict[str, int], latest: dict[str, int]) -> dict[str, _Counts]:
     """Return what was counted of each session in all its chains, and in the server's."""
@@ -259,21 +233,14 @@ def _count_sessions(file: LedgerFile, opened: dict[str, int], latest: dict[str, 
     firsts += [chain.first for chain in file.chains() if chain.name.startswith(SERVER_PREFIX)]
     for _, first, _, body, _ in file.read_rows_of_chains(firsts, start=min(opened.values(), default=sys.maxsize)):
         try:
-            told = _ROW_HEADER.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            row = parse_partial_row(body)
+            named = "" if row.own is UNSET else getattr(parse_statement(row.own), "chain", "")
+        except ValidationError:
             continue  # a damaged row: `verify` names it
-        if told.event is not None and told.event.session in counts:
-            _count_event(counts[told.event.session], first, told.event)
-        elif told.own is not None and session_from_chain_name(told.own.chain) in counts:
+        if row.event is not UNSET and row.event.session in counts:
+            counts[row.event.session].add(first, row.event)
+        elif session_from_chain_name(named) in counts:
             # The chain itself may have been pruned; its epoch is not given out again.
-            counted = counts[session_from_chain_name(told.own.chain)]
-            counted.epochs = max(counted.epochs, epoch_from_chain_name(told.own.chain))
+            counted = counts[session_from_chain_name(named)]
+            counted.epochs = max(counted.epochs, epoch_from_chain_name(named))
     return counts
-
-
-def _count_event(counts: _Counts, first: int, told: _EventHeader) -> None:
-    counts.request_id = max(counts.request_id, told.request_id or 0)
-    counts.epochs = max(counts.epochs, told.epoch)
-    if told.event in _STEPS and first != counts.latest:
-        counts.steps += 1
-        counts.agent_steps += told.grant is not None

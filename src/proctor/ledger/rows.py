@@ -140,18 +140,15 @@ _BODY: Final = msgspec.json.Decoder(RowBody)
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading a body may raise."""
 _ANY: Final = msgspec.json.Decoder(Raw)
-
-
 _SCALARS: Final = (msgspec.inspect.RawType, msgspec.inspect.FloatType, msgspec.inspect.IntType, msgspec.inspect.StrType)
 
 
-def _find_flat_fields() -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _find_flat_fields() -> tuple[list[str], list[str]]:
     """Return the names of the fields that are no lists or objects in any statement, and of objects of such values."""
     fields = [field for kind in get_args(Event | LedgerStatement) for field in msgspec.inspect.type_info(kind).fields]  # type: ignore[attr-defined]
     containers = {field.name for field in fields if _is_container(field.type)}
-    shallow = {field.name for field in fields if _is_shallow(field.type)}
-    others = {field.name for field in fields if _is_container(field.type) and not _is_shallow(field.type)}
-    return tuple(sorted({field.name for field in fields} - containers)), tuple(sorted(shallow - others))
+    deep = {field.name for field in fields if _is_container(field.type) and not _is_shallow(field.type)}
+    return sorted({field.name for field in fields} - containers), sorted(containers - deep)
 
 
 def _is_container(kind: msgspec.inspect.Type) -> bool:
@@ -172,7 +169,6 @@ _FLAT: Final = msgspec.json.Decoder(_Flat)
 ENTRY_BYTES: Final = 128
 """What one entry of an object takes, besides its value."""
 _STATEMENT: Final[msgspec.json.Decoder[LedgerStatement]] = msgspec.json.Decoder(LedgerStatement)
-
 
 HashedValues: TypeAlias = list[tuple[bytes, bytes]]
 """Values with their hashes."""
@@ -197,7 +193,11 @@ def encode_event_row(event: Event, keeps: ObservationStorage, *, first: bool = F
         if field == "observation" and event.scene is not NULL:  # type: ignore[union-attr]
             event, scene, blobs = _without_scene(event, keeps, blobs)  # type: ignore[arg-type]
     body = _wrap_event(_encode_json(event), digest, scene, keeps if first else "")
-    _check_json(body)
+    try:
+        _ANY.decode(body)
+    except msgspec.DecodeError as problem:
+        # A Raw in it is no JSON: nobody could read the row.
+        raise ComponentError(f"an event has no JSON form: {problem}", expected="JSON values") from problem
     _check_size("an event", len(body), MAX_BODY_BYTES)
     if len(body) > MAX_CONTAINER_BYTES and count_container_bytes(_encode_json(event)) > MAX_CONTAINER_BYTES:
         raise ComponentError(
@@ -206,16 +206,7 @@ def encode_event_row(event: Event, keeps: ObservationStorage, *, first: bool = F
     return body, blobs if keeps == "all" else None
 
 
-def _check_json(body: bytes) -> None:
-    """Raise a ComponentError if a Raw in the body is no JSON: nobody could read the row."""
-    try:
-        _ANY.decode(body)
-    except msgspec.DecodeError as problem:
-        raise ComponentError(f"an event has no JSON form: {problem}", expected="JSON values") from problem
-
-
 def _check_size(what: str, size: int, most: int) -> None:
-    """Raise a ComponentError for what is larger than a reader of the ledger takes."""
     if size > most:
         raise ComponentError(f"{what} is too large for the ledger", found=size, expected=f"at most {most} bytes")
 
@@ -239,7 +230,7 @@ def _check_container_bytes(statement: bytes | Raw) -> None:
 
 
 def decode_value(text: bytes | Raw, decode: Callable[[bytes | Raw], Any] = msgspec.json.decode) -> Any:
-    """Return what a JSON text of a row says; a ValidationError for one that would take much more memory than it has bytes."""
+    """Return what a JSON text of a row says; see `check_value_count`."""
     check_value_count(text)
     return decode(text)
 
@@ -397,10 +388,14 @@ def lacks_observation(event: Event | LedgerStatement, digest: str | None) -> boo
 
 
 class PartialEvent(Struct, frozen=True, gc=False, tag=False):
-    """As much of an event as an audit or a list needs."""
+    """As much of an event as an audit, a list or a restart needs."""
 
     event: str
     at: float = 0.0
+    session: str = ""
+    request_id: int | None = None
+    epoch: int = 0
+    grant: str | None = None
     step: int = 0
     reward: float | None = None
     terminated: bool = False

@@ -10,6 +10,7 @@ Rule 5: in a signed ledger, rows after the last seal of their chain are a findin
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -28,8 +29,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 MAX_TRIES: Final = 3
 MOST_KEYS: Final = 4
 """So many keys are named."""
-_PRUNED_BY_UNKNOWN: Final = "the chain was pruned, and only with a key is it known by whom"
-_TOMBSTONE_DISAGREES: Final = "its tombstone says otherwise than a head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +87,32 @@ def verify(
     findings += _find_duplicates(audits)
     if public is not None and not any(audit.seals for audit in audits):
         findings.append(LedgerFinding(audits[0].path, None, None, None, "nothing here is signed, and a key was given"))
-    pruned = _find_pruned_heads(wanted, audits) if public is not None else []
-    findings += _find_unmet_heads([head for head in wanted if head not in pruned], audits)
+    # Of chains whose tombstones do not speak against their heads, that is all that can be said.
+    stones = {chain: stone for audit in audits for chain, stone in audit.statements.tombstones.items()}
+    pruned = [
+        head
+        for head in wanted
+        if public is not None and head.chain in stones and _tombstone_agrees(head, stones[head.chain])
+    ]
+    met = {head for audit in audits for head in audit.found_heads}
+    findings += [_explain_unmet_head(head, audits) for head in wanted if head not in pruned and head not in met]
     return _build_report(findings, audits, ProofInputs(public is not None, len(wanted), len(pruned), allow_unsealed))
 
 
 def _audit_file(path: Path, wanted: list[Head], public: bytes | None, progress: Progress | None) -> FileAudit:
     """Return what is found in a file; if somebody began to write it meanwhile, what is found after that."""
-    before, audit = _audit_once(path, wanted, public, progress)
-    for _ in range(MAX_TRIES):
-        if file_fingerprint(path) == before:
-            break
-        before, audit = _audit_once(path, wanted, public, progress)
-    return audit
-
-
-def _audit_once(
-    path: Path, wanted: list[Head], public: bytes | None, progress: Progress | None
-) -> tuple[tuple[object, ...], FileAudit]:
-    """Return how the file was before it was looked at, and what is found."""
-    before, audit = file_fingerprint(path), FileAudit(path, wanted, public)
-    audit.live = has_writer(path) is True
-    _run_audit(audit, progress)
-    return before, audit
-
-
-def _run_audit(audit: FileAudit, progress: Progress | None) -> None:
-    try:
-        connection = connect_for_reading(audit.path)
-    except ValidationError as problem:
-        audit.add_finding(str(problem))
-        return
-    try:
-        audit.run(connection, progress)
-    finally:
-        connection.close()
+    tries = 0
+    while True:
+        before, audit = file_fingerprint(path), FileAudit(path, wanted, public)
+        audit.live = has_writer(path) is True
+        try:
+            with closing(connect_for_reading(path)) as connection:
+                audit.run(connection, progress)
+        except ValidationError as problem:
+            audit.add_finding(str(problem))
+        tries += 1
+        if tries > MAX_TRIES or file_fingerprint(path) == before:
+            return audit
 
 
 def _shift_progress(progress: Progress, done: int) -> Progress:
@@ -138,51 +128,36 @@ def _find_duplicates(audits: list[FileAudit]) -> list[LedgerFinding]:
     seen: dict[str, Path] = {}
     found: list[LedgerFinding] = []
     for audit in audits:
-        for what, chain in _unique_names(audit):
+        chains = [walk.name for walk in audit.chain_walks.values() if is_episode_chain(walk.name)]
+        names: dict[str, str | None] = {f"the chain {chain}": chain for chain in chains}
+        names |= {f"the run {boot} of worker {worker}": None for boot, worker in sorted(audit.statements.runs)}
+        for what, chain in names.items():
             first = seen.setdefault(what, audit.path)
             if first != audit.path:
                 found.append(LedgerFinding(audit.path, chain, None, None, f"{what} is in {first.name}, too"))
     return found
 
 
-def _unique_names(audit: FileAudit) -> list[tuple[str, str | None]]:
-    """Return what no other file has: how it is called, and its chain."""
-    episodes = [
-        (f"the chain {walk.name}", walk.name) for walk in audit.chain_walks.values() if is_episode_chain(walk.name)
-    ]
-    runs = [(f"the run {boot} of worker {worker}", None) for boot, worker in sorted(audit.statements.runs)]
-    return [*episodes, *runs]
-
-
-def _find_pruned_heads(wanted: list[Head], audits: list[FileAudit]) -> list[Head]:
-    """Return the heads of chains whose tombstones do not speak against them; that is all that can be said of them."""
-    stones = {chain: stone for audit in audits for chain, stone in audit.statements.tombstones.items()}
-    return [head for head in wanted if head.chain in stones and _tombstone_agrees(head, stones[head.chain])]
-
-
 def _tombstone_agrees(head: Head, stone: Tombstone) -> bool:
     return stone.head == str(head) or stone.rows > head.rows
 
 
-def _find_unmet_heads(wanted: list[Head], audits: list[FileAudit]) -> list[LedgerFinding]:
-    """Return what is missing of the heads that were given."""
-    met = {head for audit in audits for head in audit.found_heads}
-    return [finding for head in wanted if head not in met for finding in _explain_unmet_head(head, audits)]
-
-
-def _explain_unmet_head(head: Head, audits: list[FileAudit]) -> list[LedgerFinding]:
+def _explain_unmet_head(head: Head, audits: list[FileAudit]) -> LedgerFinding:
     for audit in audits:
         stone = audit.statements.tombstones.get(head.chain)
         if stone is not None:
-            what = _PRUNED_BY_UNKNOWN if _tombstone_agrees(head, stone) else _TOMBSTONE_DISAGREES
-            return [LedgerFinding(audit.path, head.chain, None, None, f"{what}: {head}")]
+            what = (
+                "the chain was pruned, and only with a key is it known by whom"
+                if _tombstone_agrees(head, stone)
+                else "its tombstone says otherwise than a head"
+            )
+            return LedgerFinding(audit.path, head.chain, None, None, f"{what}: {head}")
         for walk in audit.chain_walks.values():
             if walk.name == head.chain:
                 what = f"the rows {walk.seq + 1} to {head.rows - 1} of the chain are missing: a head says so"
-                return [LedgerFinding(audit.path, head.chain, walk.seq + 1, None, what)]
-    return [
-        LedgerFinding(audits[0].path, head.chain, None, None, f"the chain is missing, of which a head speaks: {head}")
-    ]
+                return LedgerFinding(audit.path, head.chain, walk.seq + 1, None, what)
+    what = f"the chain is missing, of which a head speaks: {head}"
+    return LedgerFinding(audits[0].path, head.chain, None, None, what)
 
 
 def _build_report(findings: list[LedgerFinding], audits: list[FileAudit], asked: ProofInputs) -> VerificationReport:
@@ -212,7 +187,9 @@ def _describe_result(audits: list[FileAudit], asked: ProofInputs, *, damaged: bo
     if asked.keyed:
         yield "Every seal is by the key that was given, and what is closed is sealed."
     elif keys:
-        yield f"The seals are by {_format_keys(keys)}, as the ledger itself says: only --key tells whether that is the server's."
+        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+        named = f"the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MOST_KEYS])}{more}"
+        yield f"The seals are by {named}, as the ledger itself says: only --key tells whether that is the server's."
     yield from _describe_unsealed_rows(audits, asked)
     if asked.pruned:
         yield f"Heads whose episodes were pruned, so that no row can be held against them any more: {asked.pruned}."
@@ -222,11 +199,6 @@ def _describe_result(audits: list[FileAudit], asked: ProofInputs, *, damaged: bo
     if bundles:
         files = "It is a bundle, which has" if bundles == 1 else f"{bundles} files are bundles, of which each has"
         yield f"{files} one episode, and shows nothing of others."
-
-
-def _format_keys(keys: list[str]) -> str:
-    more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
-    return f"the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MOST_KEYS])}{more}"
 
 
 def _describe_unsealed_rows(audits: list[FileAudit], asked: ProofInputs) -> Iterator[str]:

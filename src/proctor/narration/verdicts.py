@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from proctor.episode.legal_moves import shortest_way
 from proctor.episode.packets.enums import PacketKind, RecordKind
+from proctor.episode.rules import RuleFinding
 from proctor.episode.rules.catalogue import SENTENCES
 from proctor.episode.rules.governance import SENTENCES as GOVERNING
-from proctor.episode.rules.rule import RuleFinding
 from proctor.episode.settings import Settings
 from proctor.episode.transition_table import Event, Position, ProtocolState, rows_for_options, starting_states
 from proctor.episode.verdicts import JudgingContext, Obligation, Verdict, list_obligations

@@ -25,8 +25,8 @@ from proctor.access.request_policy import AccessPolicy, policy_for
 from proctor.contracts.recorder import Recorder
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
+from proctor.ledger.storage_limits import DiskSpace
 from proctor.ledger.writer import LedgerWriter
-from proctor.ledger.writing.storage_limits import DiskSpace
 from proctor.server.agent_access import AgentAccess
 from proctor.server.control.http_routes import ExtraRoutes, OperatorRoutes, make_http_routes
 from proctor.server.control.plane import ControlPlane

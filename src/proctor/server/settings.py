@@ -14,7 +14,7 @@ from pydantic import ValidationError as ModelError
 from proctor.access.limits import RequestLimits
 from proctor.access.request_policy import is_loopback
 from proctor.errors import ValidationError
-from proctor.ledger.writing.storage_limits import StorageLimits
+from proctor.ledger.storage_limits import StorageLimits
 from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxRequest, Tier
 from proctor.small_files import read_small_text
 

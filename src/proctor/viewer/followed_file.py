@@ -103,7 +103,7 @@ def build_line(fold: SummaryBuilder, path: Path, chain: ChainEntry, *, live: boo
     told = fold.summary(path, chain)
     return EpisodeLine(
         **{name: getattr(told, name) for name in _SAME},
-        state=_state(told, lost=fold.totals.non_step.lost),
+        state=_state(told, lost=fold.totals.lost),
         outcome=told.outcome or OPEN if told.governed else _find_end(told),
         last_at=max(fold.at, told.opened_at),
         live=live and chain.last is None,

@@ -27,8 +27,8 @@ from bench.attacks.disk_floods import (
 )
 from proctor.errors import RecordLimitError
 from proctor.ledger.reader import Ledger
+from proctor.ledger.storage_limits import DiskUsage, StorageLimits, disk_usage
 from proctor.ledger.verify import verify
-from proctor.ledger.writing.storage_limits import DiskUsage, StorageLimits, disk_usage
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, Failed, PacketJudged, SessionOpened
 from proctor.server.agents.mcp_messages import ERROR_KEY
 from proctor.server.sessions.recorders import JsonlRecorder, Torn, read_events

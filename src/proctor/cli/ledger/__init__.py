@@ -206,7 +206,7 @@ def _write_text(text: Iterable[bytes], out: Path | None) -> str:
 
 
 def _export_parquet(asked: Export) -> str:
-    from proctor.ledger.parquet import write_parquet
+    from proctor.ledger.export import write_parquet
 
     path = asked.out or Path()
     written = write_parquet(asked.record, asked.found or (), path, asked.more)

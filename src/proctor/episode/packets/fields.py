@@ -18,33 +18,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from proctor.episode.packets.enums import (
-    Adversariality,
-    DecisionOutcome,
-    EpistemicStatus,
-    EscalationTrigger,
-    EvidenceKind,
-    Freshness,
-    Irreversibility,
-    Level,
-    MethodKind,
-    ObservationType,
-    OperationType,
-    PacketKind,
-    QualityTier,
-    RecordKind,
-    RecordSource,
-    ResolutionMethod,
-    ResultStatus,
-    SafetyClass,
-    Severity,
-    TaskClass,
-    TaskType,
-    ToolsState,
-    Uncertainty,
-    UpdateType,
-    VerificationRequirement,
-)
+from proctor.episode.packets import enums
+from proctor.episode.packets.enums import PacketKind, RecordKind, RecordSource
 from proctor.episode.settings import Clock, LayerRules, OnOverrun, Profile, Settings
 
 # What may stand in an id after its prefix: ids are kept for as long as an episode is open, so they have an end.
@@ -97,11 +72,11 @@ class Intent(PacketPart, frozen=True):
 class Stakes(PacketPart, frozen=True):
     """What could go wrong, and how badly."""
 
-    impact: Level
-    irreversibility: Irreversibility
-    uncertainty: Uncertainty
-    adversariality: Adversariality
-    stakes_level: Level
+    impact: enums.Level
+    irreversibility: enums.Irreversibility
+    uncertainty: enums.Uncertainty
+    adversariality: enums.Adversariality
+    stakes_level: enums.Level
 
 
 class DefinitionOfDone(PacketPart, frozen=True):
@@ -114,10 +89,10 @@ class DefinitionOfDone(PacketPart, frozen=True):
 class Quality(PacketPart, frozen=True):
     """How good the work is meant to be."""
 
-    quality_tier: QualityTier
+    quality_tier: enums.QualityTier
     satisficing_mode: bool
     definition_of_done: DefinitionOfDone
-    verification_requirement: VerificationRequirement
+    verification_requirement: enums.VerificationRequirement
 
 
 class RiskBudget(PacketPart, frozen=True):
@@ -139,10 +114,10 @@ class Budgets(PacketPart, frozen=True):
 class Epistemics(PacketPart, frozen=True):
     """How it is known, and for how long it stays true."""
 
-    status: EpistemicStatus
+    status: enums.EpistemicStatus
     confidence: Share
     calibration_note: str
-    freshness_class: Freshness
+    freshness_class: enums.Freshness
     assumptions: list[str]
     stale_if_older_than_seconds: Count | None = None
 
@@ -150,7 +125,7 @@ class Epistemics(PacketPart, frozen=True):
 class EvidenceRef(PacketPart, frozen=True):
     """One piece of evidence, by name."""
 
-    ref_type: EvidenceKind
+    ref_type: enums.EvidenceKind
     ref_id: str
     timestamp: Moment
     reliability_score: Share | None = None
@@ -166,8 +141,8 @@ class Evidence(PacketPart, frozen=True):
 class Routing(PacketPart, frozen=True):
     """What sort of task it is, and whether tools can be relied on."""
 
-    task_class: TaskClass
-    tools_state: ToolsState
+    task_class: enums.TaskClass
+    tools_state: enums.ToolsState
 
 
 class Compliance(PacketPart, frozen=True):
@@ -182,7 +157,6 @@ class Compliance(PacketPart, frozen=True):
     routing: Routing
 
 
-# ---------------------------------------------------------------------------------------------- the payloads
 # Any value at all, not read; null if it is absent.
 NULL: Final = Raw(b"null")
 # An object whose values are not read.
@@ -201,7 +175,7 @@ class ReliabilityMetadata(PacketPart, frozen=True):
 class ObservationPayload(PacketPart, frozen=True):
     """Something was seen."""
 
-    observation_type: ObservationType
+    observation_type: enums.ObservationType
     data: Annotated[Opaque, Meta(min_length=1)]
     source_tool: str | None = None
     query_params: Opaque | None = None
@@ -222,13 +196,13 @@ class ContradictionDetails(PacketPart, frozen=True):
     """Which packets disagreed, and who won."""
 
     conflicting_packet_ids: list[PacketId] | None = None
-    resolution_method: ResolutionMethod | None = None
+    resolution_method: enums.ResolutionMethod | None = None
 
 
 class BeliefUpdate(PacketPart, frozen=True):
     """The model of the world changed."""
 
-    update_type: UpdateType
+    update_type: enums.UpdateType
     belief_changes: Annotated[list[BeliefChange], Meta(min_length=1)]
     evidence_integration: list[PacketId] | None = None
     contradiction_details: ContradictionDetails | None = None
@@ -277,7 +251,7 @@ class FailureMode(PacketPart, frozen=True):
 class Decision(PacketPart, frozen=True):
     """Something was decided."""
 
-    decision_outcome: DecisionOutcome
+    decision_outcome: enums.DecisionOutcome
     decision_summary: str
     constraints_satisfied: ConstraintsSatisfied
     chosen_option: ChosenOption | None = None
@@ -296,7 +270,7 @@ class VerificationTarget(PacketPart, frozen=True):
     success_criteria: str
     is_load_bearing: bool = True
     tool_id: str | None = None
-    tool_safety: SafetyClass | None = None
+    tool_safety: enums.SafetyClass | None = None
     expected_evidence_type: str | None = None
     failure_action: str = "escalate"
 
@@ -321,7 +295,7 @@ class AuthorizedScope(PacketPart, frozen=True):
     """Which tools a token opens, and for what."""
 
     tool_ids: Annotated[list[str], Meta(min_length=1)]
-    operation_types: Annotated[list[OperationType], Meta(min_length=1)]
+    operation_types: Annotated[list[enums.OperationType], Meta(min_length=1)]
     resource_constraints: Opaque | None = None
 
 
@@ -341,7 +315,7 @@ class Token(PacketPart, frozen=True):
 class ExecutionMethod(PacketPart, frozen=True):
     """By what means a task is carried out."""
 
-    method: MethodKind
+    method: enums.MethodKind
     tool_id: str | None = None
     tool_params: Opaque | None = None
     code_ref: str | None = None
@@ -359,9 +333,9 @@ class Directive(PacketPart, frozen=True):
     """A task is given out."""
 
     task_id: TaskId
-    task_type: TaskType
+    task_type: enums.TaskType
     execution_method: ExecutionMethod
-    tool_safety_class: SafetyClass | None = None
+    tool_safety_class: enums.SafetyClass | None = None
     authorization_token_id: TokenId | None = None
     timeout_seconds: Positive | None = None
     retry_policy: RetryPolicy | None = None
@@ -390,7 +364,7 @@ class TaskResult(PacketPart, frozen=True):
 
     task_id: TaskId
     directive_packet_id: PacketId
-    result_status: ResultStatus
+    result_status: enums.ResultStatus
     result_data: Raw = NULL
     error_details: ErrorDetails | None = None
     execution_metadata: ExecutionMetadata | None = None
@@ -426,7 +400,7 @@ class RecommendedStep(PacketPart, frozen=True):
 class Escalation(PacketPart, frozen=True):
     """A human is asked."""
 
-    escalation_trigger: EscalationTrigger
+    escalation_trigger: enums.EscalationTrigger
     top_options: Annotated[list[EscalationOption], Meta(min_length=2, max_length=3)]
     evidence_gaps: Annotated[list[EvidenceGap], Meta(min_length=1)]
     recommended_next_step: RecommendedStep
@@ -438,7 +412,7 @@ class Alert(PacketPart, frozen=True):
 
     alert_id: str
     alert_type: Text
-    severity: Severity
+    severity: enums.Severity
     summary: str
     detected_at: Moment
     detection_method: str
@@ -452,19 +426,6 @@ class Alert(PacketPart, frozen=True):
     revoked_token_ids: list[TokenId] | None = None
     requires_immediate_attention: bool = False
 
-
-Payload: TypeAlias = (
-    ObservationPayload
-    | BeliefUpdate
-    | Decision
-    | VerificationPlan
-    | Token
-    | Directive
-    | TaskResult
-    | Escalation
-    | Alert
-    | Opaque
-)
 
 PAYLOADS: Final[dict[PacketKind, Any]] = {
     PacketKind.OBSERVATION: ObservationPayload,
@@ -507,9 +468,6 @@ class Approval(PacketPart, frozen=True):
     note: str | None = None
 
 
-Content: TypeAlias = OpeningSettings | Approval | Opaque
-
-
 class RecordLine(PacketPart, frozen=True):
     """A record as it stands on a line, its content not yet read."""
 
@@ -527,7 +485,7 @@ class Record(PacketPart, frozen=True):
     correlation_id: CorrelationId
     at: Moment
     by: RecordSource
-    data: Content
+    data: OpeningSettings | Approval | Opaque
 
     @property
     def packet_id(self) -> None:

@@ -26,16 +26,15 @@ from proctor.episode.packets.fields import (
     Compliance,
     Header,
     PacketPart,
-    Payload,
     Record,
     RecordLine,
 )
 from proctor.episode.packets.validation import (
     NOTE_PREFIX,
     ShapeError,
-    find_unmet_conditions,
     list_packet_errors,
     list_record_errors,
+    meets_conditions,
 )
 from proctor.episode.settings import MOST_ERRORS
 
@@ -119,12 +118,12 @@ def read(line: bytes, most_errors: int = MOST_ERRORS) -> ParsedLine:
         split = _TYPED_PACKET.decode(line)
         header = split.header
         kind = header.packet_type
-        payload: Payload = _PAYLOAD[kind](split.payload)
+        payload = _PAYLOAD[kind](split.payload)
     except _UNREADABLE:
         return _read_again(line, most_errors)
-    if not ids_match(header, payload, kind) or find_unmet_conditions(kind, split.mcp, payload):
-        return _read_again(line, most_errors)
-    return Packet(header, split.mcp, payload)
+    if ids_match(header, payload, kind) and meets_conditions(kind, split.mcp, payload):
+        return Packet(header, split.mcp, payload)
+    return _read_again(line, most_errors)
 
 
 def _read_again(line: bytes, most_errors: int) -> ParsedLine:
@@ -149,7 +148,7 @@ def _read_record(line: bytes, most_errors: int) -> Record | Malformed:
         content = _CONTENT[stated.record](stated.data)
     except _UNREADABLE:
         return _list_errors(line, most_errors)
-    if not _is_id(stated.correlation_id, "corr"):
+    if _match_ids("corr")(stated.correlation_id) is None:
         return _list_errors(line, most_errors)
     return Record(stated.record, stated.correlation_id, stated.at, stated.by, content)
 
@@ -160,38 +159,23 @@ def _list_errors(line: bytes, most_errors: int) -> Malformed:
         value = _UNTYPED.decode(line)
     except _UNREADABLE:
         return _NOT_JSON
-    if not isinstance(value, dict):
-        return Malformed(list_packet_errors(value, most_errors) or _TWICE)
-    if "record" in value:
-        return Malformed(
-            list_record_errors(value, most_errors) or _TWICE, correlation_id=_id_in(value, "correlation_id", "corr")
-        )
-    header = value.get("header")
-    named = header if isinstance(header, dict) else {}
-    return Malformed(
-        list_packet_errors(value, most_errors) or _TWICE,
-        packet_id=_id_in(named, "packet_id", "pkt"),
-        correlation_id=_id_in(named, "correlation_id", "corr"),
-    )
+    if isinstance(value, dict) and "record" in value:
+        errors = list_record_errors(value, most_errors)
+        return Malformed(errors or _TWICE, None, _id_in(value, "correlation_id", "corr"))
+    errors = list_packet_errors(value, most_errors)
+    header = value.get("header") if isinstance(value, dict) else None
+    return Malformed(errors or _TWICE, _id_in(header, "packet_id", "pkt"), _id_in(header, "correlation_id", "corr"))
 
 
-def _id_in(value: dict[str, object], key: str, prefix: str) -> str | None:
-    """Return the id at `key` if it is one."""
-    found = value.get(key)
-    return found if isinstance(found, str) and _is_id(found, prefix) else None
+def _id_in(named: object, key: str, prefix: str) -> str | None:
+    """Return the id at `key` of an object, if it is one."""
+    found = named.get(key) if isinstance(named, dict) else None
+    return found if isinstance(found, str) and _match_ids(prefix)(found) else None
 
 
-def _is_id(text: str, prefix: str) -> bool:
-    return _match_ids(prefix)(text) is not None
-
-
-# --------------------------------------------------------------------------------------------------------------- the ids
 Match: TypeAlias = Callable[[Any], object]
 # In a path: every item of a list.
 _EACH: Final = "*"
-_A_PACKET: Final = "pkt_0"
-
-
 # How the ids of one kind of packet are matched: those of its fields joined, each with what stands for it where it is
 # absent; those that stand deeper one by one.
 _IdChecks: TypeAlias = tuple[Match, tuple[tuple[Callable[[Any], str | None], str], ...], tuple[Match, ...]]
@@ -248,7 +232,7 @@ def ids_match(header: Header, payload: Any, kind: PacketKind) -> bool:
         return False
     joined, fields, deeper = _ID_CHECKS[kind]
     previous = header.previous_packet_id
-    text = f"{header.packet_id}|{header.correlation_id}|{_A_PACKET if previous is None else previous}"
+    text = f"{header.packet_id}|{header.correlation_id}|{'pkt_0' if previous is None else previous}"
     for get, absent in fields:
         named = get(payload)
         text += absent if named is None else f"|{named}"

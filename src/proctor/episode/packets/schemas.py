@@ -7,7 +7,7 @@ Rule 2: a schema says yes to what the reader takes, and no to all else. It diffe
     blank, and an offset such as +0530, but no year 0). Whether a day exists is told by a validator that asserts formats.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from inspect import cleandoc
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +16,7 @@ from msgspec import Raw, inspect
 
 from proctor.episode.packets.enums import PacketKind, RecordKind
 from proctor.episode.packets.fields import CONTENTS, PAYLOADS, Compliance, Header, RecordLine
-from proctor.episode.packets.validation import FieldCondition, conditions_for
+from proctor.episode.packets.validation import conditions_for
 
 Schema: TypeAlias = dict[str, Any]
 # Named parts: what `$defs` holds.
@@ -41,34 +41,43 @@ def schemas() -> dict[str, Schema]:
     line = {
         "title": LINE,
         "description": "Any line of a stream: a packet or a record.",
-        "anyOf": [_reference(name) for name in wholes],
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in wholes],
     }
     return {**found, LINE: _with_definitions(line, {**wholes, **parts})}
 
 
-# ----------------------------------------------------------------------------------------------------------- whole lines
 def _packet_schema(kind: PacketKind, parts: Parts) -> Schema:
-    payload = _annotation_schema(PAYLOADS[kind], parts)
+    payload = _type_schema(inspect.type_info(PAYLOADS[kind]), parts)
     return {
         "title": kind.value,
         "description": parts[PAYLOADS[kind].__name__]["description"] if "$ref" in payload else "Neutral: any object.",
         "type": "object",
         "properties": {
-            "header": {**_annotation_schema(Header, parts), "properties": {"packet_type": {"const": kind.value}}},
-            "mcp": _annotation_schema(Compliance, parts),
+            "header": {
+                **_type_schema(inspect.type_info(Header), parts),
+                "properties": {"packet_type": {"const": kind.value}},
+            },
+            "mcp": _type_schema(inspect.type_info(Compliance), parts),
             "payload": payload,
         },
         "patternProperties": {"^_": {}},
         "required": ["header", "mcp", "payload"],
         "additionalProperties": False,
-        "allOf": [_condition_schema(condition) for condition in conditions_for(kind)],
+        "allOf": [
+            {
+                "if": _schema_at(condition.given, {"enum": msgspec.to_builtins(list(condition.values))}),
+                "then": _schema_at(condition.pointer, {"not": {"enum": [None, ""]}}),
+                "description": condition.reason,
+            }
+            for condition in conditions_for(kind)
+        ],
     }
 
 
 def _record_schema(parts: Parts) -> Schema:
     record = _struct_body(inspect.type_info(RecordLine), parts)
     record["properties"]["data"] = {"type": "object", "default": {}}
-    contents = {kind: _annotation_schema(CONTENTS[kind], parts) for kind in RecordKind}
+    contents = {kind: _type_schema(inspect.type_info(CONTENTS[kind]), parts) for kind in RecordKind}
     return {
         "title": RECORD,
         "description": "What a line can be besides a packet: an episode is opened, closed, answered, approved or halted.",
@@ -81,24 +90,11 @@ def _record_schema(parts: Parts) -> Schema:
     }
 
 
-def _condition_schema(condition: FieldCondition) -> Schema:
-    return {
-        "if": _schema_at(condition.given, {"enum": msgspec.to_builtins(list(condition.values))}),
-        "then": _schema_at(condition.pointer, {"not": {"enum": [None, ""]}}),
-        "description": condition.reason,
-    }
-
-
 def _schema_at(pointer: str, schema: Schema) -> Schema:
     """Return a schema of a whole that has what `schema` says at `pointer`."""
     for key in reversed(pointer.split("/")[1:]):
         schema = {"properties": {key: schema}, "required": [key]}
     return schema
-
-
-# -------------------------------------------------------------------------------------------------------- parts by name
-def _reference(name: str) -> Schema:
-    return {"$ref": f"#/$defs/{name}"}
 
 
 def _with_definitions(whole: Schema, parts: Mapping[str, Schema]) -> Schema:
@@ -123,21 +119,58 @@ def _names_in(schema: object) -> Iterable[str]:
             yield from _names_in(inner)
 
 
-# -------------------------------------------------------------------------------------------------------- types, by sort
-def _annotation_schema(annotation: Any, parts: Parts) -> Schema:
-    return _type_schema(inspect.type_info(annotation), parts)
+_JSON_TYPES: Final[dict[type[inspect.Type], str]] = {
+    inspect.NoneType: "null",
+    inspect.BoolType: "boolean",
+    inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.StrType: "string",
+    inspect.DateTimeType: "string",
+    inspect.ListType: "array",
+    inspect.DictType: "object",
+}
+# What JSON Schema calls a limit, by the type and by msgspec's name of it.
+_LIMITS: Final[dict[type[inspect.Type], dict[str, str]]] = {
+    inspect.IntType: {"ge": "minimum", "le": "maximum"},
+    inspect.FloatType: {"ge": "minimum", "le": "maximum"},
+    inspect.StrType: {"min_length": "minLength"},
+    inspect.ListType: {"min_length": "minItems", "max_length": "maxItems"},
+    inspect.DictType: {"min_length": "minProperties"},
+}
 
 
 def _type_schema(described: inspect.Type, parts: Parts) -> Schema:
     """Return the schema of a type; Structs and enums are put among the parts, and named."""
-    return SCHEMA_BUILDERS[type(described)](described, parts)
+    match described:
+        case inspect.StructType(cls=part) | inspect.EnumType(cls=part):
+            return _part_schema(described, part, parts)
+        case inspect.UnionType(types=options):
+            return {"anyOf": [_type_schema(option, parts) for option in options]}
+        case inspect.LiteralType(values=values):
+            return {"enum": list(values)}
+        case inspect.Metadata(type=inner, extra_json_schema=extra):
+            return {**_type_schema(inner, parts), **(extra or {})}
+    name = _JSON_TYPES.get(type(described))
+    schema: Schema = {} if name is None else {"type": name}
+    if isinstance(described, inspect.ListType):
+        schema["items"] = _type_schema(described.item_type, parts)
+    elif isinstance(described, inspect.DateTimeType):
+        schema |= {"format": "date-time", "pattern": MOMENT}
+    limits = {keyword: getattr(described, limit) for limit, keyword in _LIMITS.get(type(described), {}).items()}
+    return schema | {keyword: limit for keyword, limit in limits.items() if limit is not None}
 
 
-def _struct_schema(struct: inspect.StructType, parts: Parts) -> Schema:
-    name = struct.cls.__name__
+def _part_schema(described: inspect.StructType | inspect.EnumType, part: type, parts: Parts) -> Schema:
+    """Return a reference to a Struct or an enum, which is among the parts from now on."""
+    name = part.__name__
     if name not in parts:
-        parts[name] = {**_heading(struct.cls), **_struct_body(struct, parts)}
-    return _reference(name)
+        body = (
+            _struct_body(described, parts)
+            if isinstance(described, inspect.StructType)
+            else {"enum": [word.value for word in described.cls]}
+        )
+        parts[name] = {"title": name, "description": cleandoc(part.__doc__ or ""), **body}
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def _struct_body(struct: inspect.Type, parts: Parts) -> Schema:
@@ -155,64 +188,3 @@ def _default(field: inspect.Field) -> Schema:
         return {}
     raw = field.default
     return {"default": msgspec.json.decode(raw) if isinstance(raw, Raw) else msgspec.to_builtins(raw)}
-
-
-def _enum_schema(words: inspect.EnumType, parts: Parts) -> Schema:
-    parts[words.cls.__name__] = {**_heading(words.cls), "enum": [word.value for word in words.cls]}
-    return _reference(words.cls.__name__)
-
-
-def _heading(part: type) -> Schema:
-    return {"title": part.__name__, "description": cleandoc(part.__doc__ or "")}
-
-
-def _union_schema(union: inspect.UnionType, parts: Parts) -> Schema:
-    return {"anyOf": [_type_schema(option, parts) for option in union.types]}
-
-
-def _id_schema(described: inspect.Metadata, parts: Parts) -> Schema:
-    return {**_type_schema(described.type, parts), **(described.extra_json_schema or {})}
-
-
-def _list_schema(items: inspect.ListType, parts: Parts) -> Schema:
-    return {
-        "type": "array",
-        "items": _type_schema(items.item_type, parts),
-        **_without_none(minItems=items.min_length, maxItems=items.max_length),
-    }
-
-
-def _mapping_schema(described: inspect.DictType, parts: Parts) -> Schema:
-    return {"type": "object", **_without_none(minProperties=described.min_length)}
-
-
-def _number_schema(number: inspect.IntType | inspect.FloatType, parts: Parts) -> Schema:
-    name = "integer" if isinstance(number, inspect.IntType) else "number"
-    return {"type": name, **_without_none(minimum=number.ge, maximum=number.le)}
-
-
-def _without_none(**limits: float | None) -> Schema:
-    return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-def _constant_schema(schema: Schema) -> Callable[[Any, Parts], Schema]:
-    return lambda _described, _parts: dict(schema)
-
-
-SCHEMA_BUILDERS: Final[Mapping[type[inspect.Type], Callable[[Any, Parts], Schema]]] = {
-    inspect.AnyType: _constant_schema({}),
-    inspect.RawType: _constant_schema({}),
-    inspect.NoneType: _constant_schema({"type": "null"}),
-    inspect.BoolType: _constant_schema({"type": "boolean"}),
-    inspect.IntType: _number_schema,
-    inspect.FloatType: _number_schema,
-    inspect.StrType: lambda text, _parts: {"type": "string", **_without_none(minLength=text.min_length)},
-    inspect.Metadata: _id_schema,
-    inspect.DateTimeType: _constant_schema({"type": "string", "format": "date-time", "pattern": MOMENT}),
-    inspect.EnumType: _enum_schema,
-    inspect.LiteralType: lambda literal, _parts: {"enum": list(literal.values)},
-    inspect.ListType: _list_schema,
-    inspect.DictType: _mapping_schema,
-    inspect.StructType: _struct_schema,
-    inspect.UnionType: _union_schema,
-}

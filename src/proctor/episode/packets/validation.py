@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from itertools import islice
 from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -62,7 +61,6 @@ class UnknownKey(NamedTuple):
 Flaws: TypeAlias = Iterator[tuple[str, str | UnknownKey]]
 
 
-# ------------------------------------------------------------------------------------------- which rules a place breaks
 _COMPLETE: Final = ("E5", "S8", "INV-009")
 CONTRACT: Final[dict[tuple[PacketKind, str], tuple[str, ...]]] = {
     # The kinds whose envelope must be complete by the contract too.
@@ -74,6 +72,7 @@ CONTRACT: Final[dict[tuple[PacketKind, str], tuple[str, ...]]] = {
     (PacketKind.ESCALATION, "/payload/evidence_gaps"): _COMPLETE,
     (PacketKind.ESCALATION, "/payload/recommended_next_step"): _COMPLETE,
 }
+"""The rules of the contract, beside the schema's own, that an error at a place of a packet breaks."""
 
 
 def is_within(pointer: str, place: str) -> bool:
@@ -91,7 +90,6 @@ def rules_at(kind: PacketKind | None, pointer: str) -> tuple[str, ...]:
     return (SCHEMA, *dict.fromkeys(rule for rules in added for rule in rules))
 
 
-# -------------------------------------------------------------------------------------------- conditions between fields
 class FieldCondition(NamedTuple):
     """Where the field `given` has one of `values`, something must stand at `pointer`.
 
@@ -105,15 +103,15 @@ class FieldCondition(NamedTuple):
     reason: str
     rules: tuple[str, ...] = ()
 
-    def unmet(self, compliance: Any, payload: Any) -> bool:
-        """Return whether the condition does not hold."""
-        return self.prepare()(compliance if self.given.startswith("/mcp") else payload)
+    def is_unmet(self, packet: dict[str, Any]) -> bool:
+        """Return whether the condition does not hold in a packet, decoded without types."""
+        return _value_at(packet, self.pointer) in (None, "") and _value_at(packet, self.given) in self.values
 
-    def prepare(self) -> Callable[[Any], bool]:
-        """Return a function that tells whether the condition does not hold in a part of a packet, fast."""
-        stated, wanted = (attrgetter(".".join(at.split("/")[2:])) for at in (self.given, self.pointer))
-        values = self.values
-        return lambda part: not wanted(part) and stated(part) in values
+
+def _value_at(value: Any, pointer: str) -> Any:
+    for key in pointer.split("/")[1:]:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 CONDITIONS: Final = (
@@ -147,8 +145,16 @@ CONDITIONS: Final = (
         "error_details are required when result_status is FAILURE",
     ),
 )
-_OWN: Final = {condition.kind: condition.prepare() for condition in CONDITIONS if condition.kind is not None}
-_NOTHING: Final[tuple[ShapeError, ...]] = ()
+# What the condition of a kind of its own asks of the payload, and for which values.
+_OWN: Final = {
+    each.kind: (
+        attrgetter(each.pointer.removeprefix("/payload/")),
+        attrgetter(each.given.removeprefix("/payload/")),
+        each.values,
+    )
+    for each in CONDITIONS
+    if each.kind is not None
+}
 
 
 def conditions_for(kind: PacketKind) -> tuple[FieldCondition, ...]:
@@ -156,47 +162,16 @@ def conditions_for(kind: PacketKind) -> tuple[FieldCondition, ...]:
     return tuple(condition for condition in CONDITIONS if condition.kind in (None, kind))
 
 
-def find_unmet_conditions(kind: PacketKind, compliance: Any, payload: Any) -> tuple[ShapeError, ...]:
-    """Return an error for every condition between fields that does not hold."""
-    # Every packet comes by here: that it names evidence is asked without the table.
+def meets_conditions(kind: PacketKind, compliance: Any, payload: Any) -> bool:
+    """Return whether every condition between fields holds in the typed parts of a packet."""
     evidence = compliance.evidence
-    if evidence.evidence_refs or evidence.evidence_absent_reason:
-        own = _OWN.get(kind)
-        if own is None or not own(payload):
-            return _NOTHING
-    return tuple(_error_for(each, kind) for each in conditions_for(kind) if each.unmet(compliance, payload))
-
-
-def _error_for(condition: FieldCondition, kind: PacketKind) -> ShapeError:
-    return ShapeError(condition.pointer, condition.reason, (*rules_at(kind, condition.pointer), *condition.rules))
-
-
-class _JsonView:
-    """An object of JSON, asked like a Struct; what is absent is None."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __getattr__(self, name: str) -> Any:
-        found = self._value.get(name)
-        return _JsonView(found) if isinstance(found, dict) else found
-
-
-def _check_conditions(value: dict[str, Any], kind: PacketKind, errors: Sequence[ShapeError]) -> Iterator[ShapeError]:
-    """Yield the conditions that are unmet among fields that are right in themselves."""
-    for condition in conditions_for(kind):
-        fields = (condition.given, condition.pointer)
-        if any(is_within(field, error.pointer) for error in errors for field in fields):
-            continue
-        if condition.unmet(_JsonView(value.get("mcp")), _JsonView(value.get("payload"))):
-            yield _error_for(condition, kind)
-
-
-# ----------------------------------------------------------------------------------------------------------- whole lines
-def _field(name: str, described: inspect.Type, *, required: bool = True) -> inspect.Field:
-    return inspect.Field(name, name, described, required)
+    if not evidence.evidence_refs and not evidence.evidence_absent_reason:
+        return False
+    own = _OWN.get(kind)
+    if own is None:
+        return True
+    wanted, given, values = own
+    return bool(wanted(payload)) or given(payload) not in values
 
 
 def _members(struct: inspect.Type) -> dict[str, inspect.Field]:
@@ -205,8 +180,8 @@ def _members(struct: inspect.Type) -> dict[str, inspect.Field]:
 
 _ANY_TYPE: Final = inspect.RawType()
 _PACKET: Final = {
-    "header": _field("header", inspect.type_info(Header)),
-    "mcp": _field("mcp", inspect.type_info(Compliance)),
+    "header": inspect.Field("header", "header", inspect.type_info(Header)),
+    "mcp": inspect.Field("mcp", "mcp", inspect.type_info(Compliance)),
 }
 _PAYLOADS: Final = {kind: inspect.type_info(payload) for kind, payload in PAYLOADS.items()}
 _RECORD: Final = _members(inspect.type_info(RecordLine))
@@ -219,15 +194,11 @@ def list_packet_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeErr
         return (ShapeError("", _contrast("a packet, which is an object", _describe_value(value)), (SCHEMA,)),)
     header = value.get("header")
     kind = _find_member(PacketKind, header.get("packet_type")) if isinstance(header, dict) else None
-    members = {**_PACKET, "payload": _field("payload", _ANY_TYPE if kind is None else _PAYLOADS[kind])}
+    payload = inspect.Field("payload", "payload", _ANY_TYPE if kind is None else _PAYLOADS[kind])
     stated = {key: part for key, part in value.items() if not key.startswith(NOTE_PREFIX)}
-    flaws = _append_remark(
-        _object_flaws(members, stated, None), "/header/packet_type", "the payload is not judged without it"
-    )
-    errors = tuple(ShapeError(at, reason, rules_at(kind, at)) for at, reason in _first_flaws(flaws, most))
-    if next(flaws, None) is not None:
-        return (*errors, _too_many_errors(most))
-    return errors if kind is None else (*errors, *_check_conditions(value, kind, errors))
+    flaws = _object_flaws({**_PACKET, "payload": payload}, stated, None)
+    errors = _list_errors(flaws, most, kind, "/header/packet_type", "the payload is not judged without it")
+    return errors if kind is None or len(errors) > most else (*errors, *_check_conditions(value, kind, errors))
 
 
 def list_record_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeError, ...]:
@@ -235,10 +206,36 @@ def list_record_errors(value: object, most: int = MOST_ERRORS) -> tuple[ShapeErr
     if not isinstance(value, dict):
         return (ShapeError("", _contrast("a record, which is an object", _describe_value(value)), (SCHEMA,)),)
     kind = _find_member(RecordKind, value.get("record"))
-    members = {**_RECORD, "data": _field("data", _ANY_TYPE if kind is None else _CONTENTS[kind], required=False)}
-    flaws = _append_remark(_object_flaws(members, value, None), "/record", "the data is not judged without it")
-    errors = tuple(ShapeError(at, reason, (SCHEMA,)) for at, reason in _first_flaws(flaws, most))
-    return errors if next(flaws, None) is None else (*errors, _too_many_errors(most))
+    data = inspect.Field("data", "data", _ANY_TYPE if kind is None else _CONTENTS[kind], required=False)
+    flaws = _object_flaws({**_RECORD, "data": data}, value, None)
+    return _list_errors(flaws, most, None, "/record", "the data is not judged without it")
+
+
+def _find_member(words: type[Word], value: object) -> Word | None:
+    return next((word for word in words if word == value), None)
+
+
+def _list_errors(flaws: Flaws, most: int, kind: PacketKind | None, where: str, remark: str) -> tuple[ShapeError, ...]:
+    """Return the first `most` in words, with a remark at one place; what comes after them is not looked for."""
+    errors: list[ShapeError] = []
+    hints = 0
+    for at, reason in flaws:
+        if len(errors) == most:
+            errors.append(ShapeError("", f"there are more errors than these {most}", (SCHEMA,)))
+            break
+        if isinstance(reason, UnknownKey):
+            hints += 1
+            reason = _describe_unknown_key(reason, hinted=hints <= MOST_HINTS)
+        errors.append(ShapeError(at, f"{reason}; {remark}" if at == where else reason, rules_at(kind, at)))
+    return tuple(errors)
+
+
+def _check_conditions(value: dict[str, Any], kind: PacketKind, errors: Sequence[ShapeError]) -> Iterator[ShapeError]:
+    """Yield the conditions that are unmet among fields that are right in themselves."""
+    for each in conditions_for(kind):
+        wrong = any(is_within(field, error.pointer) for error in errors for field in (each.given, each.pointer))
+        if not wrong and each.is_unmet(value):
+            yield ShapeError(each.pointer, each.reason, (*rules_at(kind, each.pointer), *each.rules))
 
 
 def escape_key(key: str) -> str:
@@ -262,69 +259,22 @@ def pointer_to(place: Place) -> str:
     return pointer
 
 
-def _append_remark(flaws: Flaws, where: str, remark: str) -> Flaws:
-    for at, reason in flaws:
-        yield at, f"{reason}; {remark}" if at == where else reason
-
-
-def _first_flaws(flaws: Flaws, most: int) -> Iterator[tuple[str, str]]:
-    """Yield the first `most` in words; what comes after them is not looked for."""
-    hints = 0
-    for at, reason in islice(flaws, most):
-        if isinstance(reason, UnknownKey):
-            hints += 1
-            yield at, _describe_unknown_key(reason, hinted=hints <= MOST_HINTS)
-        else:
-            yield at, reason
-
-
-def _too_many_errors(most: int) -> ShapeError:
-    return ShapeError("", f"there are more errors than these {most}", (SCHEMA,))
-
-
-def _find_member(words: type[Word], value: object) -> Word | None:
-    return next((word for word in words if word == value), None)
-
-
-# ------------------------------------------------------------------------------------- what was expected and what found
-_WORDS: Final[Mapping[type[inspect.Type], Callable[[Any], str]]] = {
-    inspect.AnyType: lambda _: "any value",
-    inspect.RawType: lambda _: "any value",
-    inspect.NoneType: lambda _: "null",
-    inspect.BoolType: lambda _: "true or false",
-    inspect.IntType: lambda number: f"a whole number{_range(number)}",
-    inspect.FloatType: lambda number: f"a number{_range(number)}",
-    inspect.StrType: lambda text: "a string that is not empty" if text.min_length else "a string",
-    inspect.Metadata: lambda described: _id_words(_pattern(described)),
-    inspect.DateTimeType: lambda _: "a date and time with an offset",
-    inspect.EnumType: lambda words: f"one of {', '.join(words.cls)}",
-    inspect.LiteralType: lambda literal: f"one of {', '.join(map(str, literal.values))}",
-    inspect.ListType: lambda items: f"a list{_length(items)}",
-    inspect.DictType: lambda mapping: "an object that is not empty" if mapping.min_length else "an object",
-    inspect.StructType: lambda _: "an object",
-    inspect.UnionType: lambda union: " or ".join(map(_words, union.types)),
-}
-
-
 def _words(described: inspect.Type) -> str:
     """Return what is expected of a value, in words."""
-    return _WORDS[type(described)](described)
+    return VALIDATORS[type(described)].words(described)
 
 
-def _id_words(pattern: str) -> str:
-    prefix, _, tail = pattern.removeprefix("^").partition("[")
+def _id_words(described: inspect.Metadata) -> str:
+    prefix, _, tail = _pattern(described).removeprefix("^").partition("[")
     most = tail.partition("{1,")[2].removesuffix("}$")
     return f"an id, which is {prefix} and then up to {most} letters, digits, _ or -"
 
 
-def _length(items: inspect.ListType) -> str:
+def _list_words(items: inspect.ListType) -> str:
     if not items.min_length:
-        return ""
-    return (
-        f" of at least {items.min_length}"
-        if items.max_length is None
-        else f" of {items.min_length} to {items.max_length}"
-    )
+        return "a list"
+    most = items.max_length
+    return f"a list of at least {items.min_length}" if most is None else f"a list of {items.min_length} to {most}"
 
 
 def _pattern(described: inspect.Metadata) -> str:
@@ -377,14 +327,13 @@ def _contrast(expected: str, found: str) -> str:
     return f"expected {expected}, found {found}"
 
 
-# ------------------------------------------------------------------------------------------------------- what is wrong
 def _flaws(described: inspect.Type, value: Any, at: Place) -> Flaws:
     """Yield everything that is wrong with `value`, which stands at the place `at`."""
-    takes, find_flaws = VALIDATORS[type(described)]
-    if type(value) not in takes:
+    validator = VALIDATORS[type(described)]
+    if type(value) not in validator.takes:
         yield _flaw(described, at, _describe_value(value))
-    elif find_flaws is not None:
-        yield from find_flaws(described, value, at)
+    elif validator.flaws is not None:
+        yield from validator.flaws(described, value, at)
 
 
 def _flaw(described: inspect.Type, at: Place, found: str) -> tuple[str, str]:
@@ -419,8 +368,7 @@ def _number_flaws(number: inspect.IntType | inspect.FloatType, value: float, at:
 def _is_huge(value: float) -> bool:
     try:
         return math.isinf(value)
-    except OverflowError:
-        # A whole number that no float can hold.
+    except OverflowError:  # a whole number that no float can hold
         return True
 
 
@@ -442,10 +390,6 @@ def _mapping_flaws(described: inspect.DictType, value: dict[str, Any], at: Place
         yield _flaw(described, at, _describe_value(value))
     for key, item in value.items():
         yield from _flaws(described.value_type, item, (at, key))
-
-
-def _struct_flaws(struct: inspect.StructType, value: dict[str, Any], at: Place) -> Flaws:
-    return _object_flaws(_members(struct), value, at)
 
 
 def _object_flaws(members: Members, value: dict[str, Any], at: Place) -> Flaws:
@@ -489,28 +433,37 @@ def _parts(value: dict[str, Any] | list[Any], at: Place) -> Iterator[tuple[Any, 
 
 
 class TypeValidator(NamedTuple):
-    """How a type is judged: the values of JSON that it takes, and what can be wrong with such a value."""
+    """How a type is judged: the values of JSON that it takes, how it is called, and what can be wrong with such a value."""
 
     takes: tuple[type, ...]
+    words: Callable[[Any], str]
     flaws: Callable[[Any, Any, Place], Flaws] | None = None
 
 
 _JSON: Final = (NoneType, bool, int, float, str, list, dict)
 VALIDATORS: Final[Mapping[type[inspect.Type], TypeValidator]] = {
-    inspect.AnyType: TypeValidator(_JSON, _any_flaws),
-    inspect.RawType: TypeValidator(_JSON),
-    inspect.NoneType: TypeValidator((NoneType,)),
-    inspect.BoolType: TypeValidator((bool,)),
-    inspect.IntType: TypeValidator((int,), _number_flaws),
-    inspect.FloatType: TypeValidator((int, float), _number_flaws),
-    inspect.StrType: TypeValidator((str,), _text_flaws),
+    inspect.AnyType: TypeValidator(_JSON, lambda _: "any value", _any_flaws),
+    inspect.RawType: TypeValidator(_JSON, lambda _: "any value"),
+    inspect.NoneType: TypeValidator((NoneType,), lambda _: "null"),
+    inspect.BoolType: TypeValidator((bool,), lambda _: "true or false"),
+    inspect.IntType: TypeValidator((int,), lambda number: f"a whole number{_range(number)}", _number_flaws),
+    inspect.FloatType: TypeValidator((int, float), lambda number: f"a number{_range(number)}", _number_flaws),
+    inspect.StrType: TypeValidator(
+        (str,), lambda text: "a string that is not empty" if text.min_length else "a string", _text_flaws
+    ),
     # The one thing that the Structs say of a type beside msgspec's own constraints is the pattern of an id.
-    inspect.Metadata: TypeValidator((str,), _id_flaws),
-    inspect.DateTimeType: TypeValidator((str,), _time_flaws),
-    inspect.EnumType: TypeValidator((str,), _word_flaws),
-    inspect.LiteralType: TypeValidator((int, str), _word_flaws),
-    inspect.ListType: TypeValidator((list,), _list_flaws),
-    inspect.DictType: TypeValidator((dict,), _mapping_flaws),
-    inspect.StructType: TypeValidator((dict,), _struct_flaws),
-    inspect.UnionType: TypeValidator(_JSON, _union_flaws),
+    inspect.Metadata: TypeValidator((str,), _id_words, _id_flaws),
+    inspect.DateTimeType: TypeValidator((str,), lambda _: "a date and time with an offset", _time_flaws),
+    inspect.EnumType: TypeValidator((str,), lambda words: f"one of {', '.join(words.cls)}", _word_flaws),
+    inspect.LiteralType: TypeValidator(
+        (int, str), lambda literal: f"one of {', '.join(map(str, literal.values))}", _word_flaws
+    ),
+    inspect.ListType: TypeValidator((list,), _list_words, _list_flaws),
+    inspect.DictType: TypeValidator(
+        (dict,), lambda mapping: "an object that is not empty" if mapping.min_length else "an object", _mapping_flaws
+    ),
+    inspect.StructType: TypeValidator(
+        (dict,), lambda _: "an object", lambda struct, value, at: _object_flaws(_members(struct), value, at)
+    ),
+    inspect.UnionType: TypeValidator(_JSON, lambda union: " or ".join(map(_words, union.types)), _union_flaws),
 }

@@ -18,93 +18,57 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from proctor.episode.packets.enums import (
-    Adversariality,
-    EpistemicStatus,
-    EvidenceKind,
-    Freshness,
-    Irreversibility,
-    Level,
-    ObservationType,
-    PacketKind,
-    QualityTier,
-    RecordKind,
-    RecordSource,
-    TaskClass,
-    ToolsState,
-    Uncertainty,
-    VerificationRequirement,
-)
-from proctor.episode.packets.fields import (
-    PAYLOADS,
-    Budgets,
-    Compliance,
-    DefinitionOfDone,
-    Epistemics,
-    Evidence,
-    EvidenceRef,
-    Header,
-    Intent,
-    Layer,
-    ObservationPayload,
-    Opaque,
-    Quality,
-    Record,
-    RiskBudget,
-    Routing,
-    Stakes,
-)
+from proctor.episode.packets import enums, fields
+from proctor.episode.packets.enums import PacketKind, RecordKind, RecordSource
+from proctor.episode.packets.fields import Opaque, Record
 from proctor.episode.packets.reader import AnyPacket, Malformed, Packet, PayloadT, read
 from proctor.episode.packets.validation import NOTE_PREFIX, escape_key
 from proctor.errors import ValidationError
 
-INTENT: Final = Intent(summary="carry the episode on", scope="this episode")
-STAKES: Final = Stakes(
-    impact=Level.LOW,
-    irreversibility=Irreversibility.REVERSIBLE,
-    uncertainty=Uncertainty.LOW,
-    adversariality=Adversariality.BENIGN,
-    stakes_level=Level.LOW,
+INTENT: Final = fields.Intent(summary="carry the episode on", scope="this episode")
+STAKES: Final = fields.Stakes(
+    impact=enums.Level.LOW,
+    irreversibility=enums.Irreversibility.REVERSIBLE,
+    uncertainty=enums.Uncertainty.LOW,
+    adversariality=enums.Adversariality.BENIGN,
+    stakes_level=enums.Level.LOW,
 )
-QUALITY: Final = Quality(
-    quality_tier=QualityTier.PAR,
+QUALITY: Final = fields.Quality(
+    quality_tier=enums.QualityTier.PAR,
     satisficing_mode=True,
-    definition_of_done=DefinitionOfDone(text="the episode is closed", checks=["nothing is open"]),
-    verification_requirement=VerificationRequirement.OPTIONAL,
+    definition_of_done=fields.DefinitionOfDone(text="the episode is closed", checks=["nothing is open"]),
+    verification_requirement=enums.VerificationRequirement.OPTIONAL,
 )
-BUDGETS: Final = Budgets(
+BUDGETS: Final = fields.Budgets(
     token_budget=10_000,
     tool_call_budget=10,
     time_budget_seconds=600,
-    risk_budget=RiskBudget(envelope="low", max_loss=0.0),
+    risk_budget=fields.RiskBudget(envelope="low", max_loss=0.0),
 )
-EVIDENCE: Final = Evidence(evidence_refs=[], evidence_absent_reason="stated by the author")
-ROUTING: Final = Routing(task_class=TaskClass.LOOKUP, tools_state=ToolsState.OK)
+EVIDENCE: Final = fields.Evidence(evidence_refs=[], evidence_absent_reason="stated by the author")
+ROUTING: Final = fields.Routing(task_class=enums.TaskClass.LOOKUP, tools_state=enums.ToolsState.OK)
 
 
-def _default_epistemics(status: EpistemicStatus, confidence: float) -> Epistemics:
-    return Epistemics(
-        status=status,
-        confidence=confidence,
-        calibration_note="a default of the author's policy",
-        freshness_class=Freshness.OPERATIONAL,
-        assumptions=[],
-    )
-
-
-OBSERVED: Final = _default_epistemics(EpistemicStatus.OBSERVED, 0.95)
-DERIVED: Final = _default_epistemics(EpistemicStatus.DERIVED, 0.8)
+DERIVED: Final = fields.Epistemics(
+    status=enums.EpistemicStatus.DERIVED,
+    confidence=0.8,
+    calibration_note="a default of the author's policy",
+    freshness_class=enums.Freshness.OPERATIONAL,
+    assumptions=[],
+)
+OBSERVED: Final = replace(DERIVED, status=enums.EpistemicStatus.OBSERVED, confidence=0.95)
 
 # How each kind knows what it states: what was seen or done is observed, what was thought is derived.
-EPISTEMICS: Final[Mapping[PacketKind, Epistemics]] = MappingProxyType(
+EPISTEMICS: Final[Mapping[PacketKind, fields.Epistemics]] = MappingProxyType(
     {
         kind: OBSERVED if kind in (PacketKind.OBSERVATION, PacketKind.RESULT, PacketKind.ALERT) else DERIVED
         for kind in PacketKind
     }
 )
 # Who speaks: layer 6 senses and carries out, layer 3 models, layer 5 decides, and Integrity watches.
-LAYERS: Final[Mapping[PacketKind, Layer]] = MappingProxyType(
+LAYERS: Final[Mapping[PacketKind, fields.Layer]] = MappingProxyType(
     {
         PacketKind.OBSERVATION: 6,
         PacketKind.BELIEF_UPDATE: 3,
@@ -128,27 +92,27 @@ class PacketDefaults:
     `token_life` is how long after its issue a token expires.
     """
 
-    intent: Intent = INTENT
-    stakes: Stakes = STAKES
-    quality: Quality = QUALITY
-    budgets: Budgets = BUDGETS
-    evidence: Evidence = EVIDENCE
-    routing: Routing = ROUTING
-    epistemics: Mapping[PacketKind, Epistemics] = field(default_factory=lambda: EPISTEMICS)
-    layers: Mapping[PacketKind, Layer] = field(default_factory=lambda: LAYERS)
+    intent: fields.Intent = INTENT
+    stakes: fields.Stakes = STAKES
+    quality: fields.Quality = QUALITY
+    budgets: fields.Budgets = BUDGETS
+    evidence: fields.Evidence = EVIDENCE
+    routing: fields.Routing = ROUTING
+    epistemics: Mapping[PacketKind, fields.Epistemics] = field(default_factory=lambda: EPISTEMICS)
+    layers: Mapping[PacketKind, fields.Layer] = field(default_factory=lambda: LAYERS)
     token_life: timedelta = timedelta(hours=1)
 
-    def epistemics_of(self, kind: PacketKind) -> Epistemics:
+    def epistemics_of(self, kind: PacketKind) -> fields.Epistemics:
         """Return how a packet of `kind` knows what it states."""
         return self.epistemics.get(kind, EPISTEMICS[kind])
 
-    def layer_of(self, kind: PacketKind) -> Layer:
+    def layer_of(self, kind: PacketKind) -> fields.Layer:
         """Return the layer that states a packet of `kind`."""
         return self.layers.get(kind, LAYERS[kind])
 
 
 # What a packet can rest on: packets, references, or the whole section.
-Grounds: TypeAlias = Evidence | Iterable[AnyPacket | EvidenceRef]
+Grounds: TypeAlias = fields.Evidence | Iterable[AnyPacket | fields.EvidenceRef]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _Line = TypeVar("_Line", AnyPacket, Record)
@@ -157,8 +121,8 @@ _Line = TypeVar("_Line", AnyPacket, Record)
 _UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 # What packets of these kinds are as evidence; all others are what somebody derived.
 _EVIDENCE: Final = {
-    PacketKind.OBSERVATION: EvidenceKind.TOOL_OUTPUT,
-    PacketKind.RESULT: EvidenceKind.TOOL_OUTPUT,
+    PacketKind.OBSERVATION: enums.EvidenceKind.TOOL_OUTPUT,
+    PacketKind.RESULT: enums.EvidenceKind.TOOL_OUTPUT,
 }
 
 
@@ -210,17 +174,20 @@ def _unwritable_error(pointer: str, value: object) -> ValidationError:
     return ValidationError(f"{pointer} cannot be written as JSON", found=type(value).__name__)
 
 
-def _refer_to(ground: AnyPacket | EvidenceRef) -> EvidenceRef:
-    if isinstance(ground, EvidenceRef):
+def _refer_to(ground: AnyPacket | fields.EvidenceRef) -> fields.EvidenceRef:
+    if isinstance(ground, fields.EvidenceRef):
         return ground
     if not isinstance(ground, Packet):
         raise ValidationError(
             "/mcp/evidence/evidence_refs cannot hold this", found=ground, expected="a packet or an EvidenceRef"
         )
-    kind = _EVIDENCE.get(ground.kind, EvidenceKind.DERIVED_CALC)
-    if isinstance(ground.payload, ObservationPayload) and ground.payload.observation_type == ObservationType.USER_INPUT:
-        kind = EvidenceKind.USER_OBSERVATION
-    return EvidenceRef(ref_type=kind, ref_id=ground.header.packet_id, timestamp=ground.header.created_at)
+    kind = _EVIDENCE.get(ground.kind, enums.EvidenceKind.DERIVED_CALC)
+    if (
+        isinstance(ground.payload, fields.ObservationPayload)
+        and ground.payload.observation_type == enums.ObservationType.USER_INPUT
+    ):
+        kind = enums.EvidenceKind.USER_OBSERVATION
+    return fields.EvidenceRef(ref_type=kind, ref_id=ground.header.packet_id, timestamp=ground.header.created_at)
 
 
 def _is_finite(value: object) -> bool:
@@ -254,27 +221,26 @@ def _find_unwritable(part: Any, pointer: str = "") -> tuple[str, object]:
     return pointer, part
 
 
-# ------------------------------------------------------------------------------------------------------ whole packets
 class PacketFields(TypedDict, total=False):
     """What can be said of any packet besides its payload; the policy and the chain say the rest."""
 
-    layer: Layer
+    layer: fields.Layer
     at: datetime
     packet_id: str
     previous: str | None
     campaign_id: str | None
-    intent: Intent
-    stakes: Stakes
-    quality: Quality
-    budgets: Budgets
-    epistemics: Epistemics
+    intent: fields.Intent
+    stakes: fields.Stakes
+    quality: fields.Quality
+    budgets: fields.Budgets
+    epistemics: fields.Epistemics
     evidence: Grounds
-    routing: Routing
+    routing: fields.Routing
     notes: Mapping[str, object]
 
 
 _FIELD_NAMES: Final = frozenset(PacketFields.__annotations__)
-_KINDS: Final = {dict if payload is Opaque else payload: kind for kind, payload in PAYLOADS.items()}
+_KINDS: Final = {dict if payload is Opaque else payload: kind for kind, payload in fields.PAYLOADS.items()}
 # An operator answers, approves and halts; whatever runs the episode opens and closes it.
 _BY_SYSTEM: Final = (RecordKind.OPEN, RecordKind.CLOSE)
 _STEP: Final = timedelta(seconds=1)
@@ -355,22 +321,17 @@ class PacketWriter:
             raise ValidationError(
                 "/payload is none that a packet carries", found=payload, expected="a payload's Struct"
             )
-        return Packet(self._header(kind, said), self._compliance(kind, said), payload, _encode_notes(said))
-
-    def _header(self, kind: PacketKind, said: PacketFields) -> Header:
-        return Header(
+        policy = self.policy
+        header = fields.Header(
             packet_id=said.get("packet_id", self.next_id("pkt")),
             packet_type=kind,
             created_at=said.get("at", self._at),
-            layer_source=said.get("layer", self.policy.layer_of(kind)),
+            layer_source=said.get("layer", policy.layer_of(kind)),
             correlation_id=self.correlation_id,
             campaign_id=said.get("campaign_id", self.campaign_id),
             previous_packet_id=said.get("previous", self.previous_packet_id),
         )
-
-    def _compliance(self, kind: PacketKind, said: PacketFields) -> Compliance:
-        policy = self.policy
-        return Compliance(
+        compliance = fields.Compliance(
             intent=said.get("intent", policy.intent),
             stakes=said.get("stakes", policy.stakes),
             quality=said.get("quality", policy.quality),
@@ -379,23 +340,22 @@ class PacketWriter:
             evidence=self._evidence(said.get("evidence", ())),
             routing=said.get("routing", policy.routing),
         )
+        return Packet(header, compliance, payload, _encode_notes(said))
 
-    def _evidence(self, grounds: Grounds) -> Evidence:
+    def _evidence(self, grounds: Grounds) -> fields.Evidence:
         """Return the section that states `grounds`; without any, the policy's."""
-        if isinstance(grounds, Evidence):
+        if isinstance(grounds, fields.Evidence):
             return grounds
         references = [_refer_to(ground) for ground in grounds]
-        return Evidence(evidence_refs=references) if references else self.policy.evidence
+        return fields.Evidence(evidence_refs=references) if references else self.policy.evidence
 
     def _count_packet(self, packet: Packet[PayloadT]) -> Packet[PayloadT]:
-        """Count `packet` as stated."""
         self._at = self._time_after(packet.header.created_at, "/header/created_at")
         self._count += 1
         self.previous_packet_id = packet.header.packet_id
         return packet
 
     def _time_after(self, moment: datetime, pointer: str) -> datetime:
-        """Return the time of what comes after `moment`."""
         try:
             return max(self._at, moment + self._step)
         except (OverflowError, TypeError) as problem:
@@ -407,7 +367,6 @@ class PacketWriter:
 
 
 def _encode_notes(said: PacketFields) -> Opaque:
-    """Return the notes as JSON."""
     notes = encode_values(said.get("notes", {}), "")
     for key in notes:
         if not str(key).startswith(NOTE_PREFIX):

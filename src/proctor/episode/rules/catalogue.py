@@ -5,7 +5,6 @@ Rule 2: rules about the stream itself stand here; those of the contract's sequen
     policies in `invariants.py`.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from typing import Final
@@ -13,10 +12,9 @@ from typing import Final
 from proctor.episode.episode_state import EpisodeState
 from proctor.episode.events import CLEARING, contradicts_itself
 from proctor.episode.packets.enums import CLEAR, RecordSource, Severity
-from proctor.episode.packets.fields import Alert, Directive, Layer, Record, Token
+from proctor.episode.packets.fields import Alert, Directive, Record, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
-from proctor.episode.rules.invariants import INVARIANTS
-from proctor.episode.rules.rule import (
+from proctor.episode.rules import (
     NO_FINDINGS,
     Findings,
     Gravity,
@@ -27,6 +25,7 @@ from proctor.episode.rules.rule import (
     violation,
     warning,
 )
+from proctor.episode.rules.invariants import INVARIANTS
 from proctor.episode.rules.sequences import SEQUENCES
 from proctor.episode.settings import Clock, LayerRules, Settings
 from proctor.episode.transition_table import ALERTS, DIRECTIVES, PACKETS, Event, Position
@@ -99,7 +98,12 @@ def layer_1(episode: EpisodeState, packet: Packet[Token | Alert], now: datetime,
     """Tokens are issued by layer 1 or 5, and revoked by Integrity."""
     payload = packet.payload
     if isinstance(payload, Token) and not payload.revoked:
-        return _wrong_issuer(packet.header.layer_source, payload.issuer_layer, settings)
+        pointers = {"/header/layer_source": packet.header.layer_source, "/payload/issuer_layer": payload.issuer_layer}
+        return tuple(
+            _layer_finding("LAYER-1", pointer, "a token is issued by layer 1 or 5", settings)
+            for pointer, layer in pointers.items()
+            if layer not in ISSUING
+        )
     revokes = payload.revoked if isinstance(payload, Token) else bool(payload.revoked_token_ids)
     if not revokes or packet.header.layer_source == REVOKING:
         return NO_FINDINGS
@@ -113,16 +117,6 @@ def layer_2(episode: EpisodeState, packet: Packet[Alert], now: datetime, setting
     if not clears or packet.header.layer_source in CLEARING:
         return NO_FINDINGS
     return (_layer_finding("LAYER-2", "/header/layer_source", "only Integrity or layer 1 lifts safe mode", settings),)
-
-
-def _wrong_issuer(speaker: Layer, issuer: Layer, settings: Settings) -> Findings:
-    """Return what is wrong about who issues a token, by the header or by the token's own word."""
-    pointers = {"/header/layer_source": speaker, "/payload/issuer_layer": issuer}
-    return tuple(
-        _layer_finding("LAYER-1", pointer, "a token is issued by layer 1 or 5", settings)
-        for pointer, layer in pointers.items()
-        if layer not in ISSUING
-    )
 
 
 def _layer_finding(name: str, pointer: str, reason: str, settings: Settings) -> RuleFinding:
@@ -154,14 +148,11 @@ SENTENCES: Final = {found.id: found.sentence for found in CATALOGUE}
 
 def select_for_legal_event(position: Position, event: Event, *, remarkable: bool) -> tuple[RuleFunction, ...]:
     """Return what is asked about an event that the table has a row for."""
-    return _select(position, event, [rule for rule in CATALOGUE if not rule.implied and (remarkable or not rule.rare)])
+    asked = (rule for rule in CATALOGUE if not rule.implied and (remarkable or not rule.rare))
+    return tuple(judge for rule in asked if (judge := rule.asks(position, event)) is not None)
 
 
 @cache
 def select_for_illegal_event(position: Position, event: Event) -> tuple[RuleFunction, ...]:
     """Return what is asked about an event that the table refuses, to say all that it breaks."""
-    return _select(position, event, CATALOGUE)
-
-
-def _select(position: Position, event: Event, rules: Iterable[Rule]) -> tuple[RuleFunction, ...]:
-    return tuple(ask for rule in rules if (ask := rule.asks(position, event)) is not None)
+    return tuple(judge for rule in CATALOGUE if (judge := rule.asks(position, event)) is not None)

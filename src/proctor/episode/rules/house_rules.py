@@ -74,7 +74,6 @@ BUILT_IN: Final = re.compile(
 )
 _LINE: Final = re.compile(r"([^:]*):(.*)")
 _HEAD: Final = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9_.-]*)(?: \[(?P<level>\w+)\])?")
-_WARNING: Final = "warning"
 # No label has such words in it.
 _BODIES: Final = {
     Form.NEVER: re.compile(r"never (?P<first>.+?) after (?P<second>.+)"),
@@ -105,7 +104,6 @@ def _mistake(number: int, what: str, found: str, expected: str) -> ValidationErr
 
 
 def _parse_rule(number: int, written: str) -> HouseRule:
-    """Return the rule of one line that is neither blank nor a comment."""
     line = _LINE.fullmatch(written)
     if line is None:
         raise _mistake(number, "there is no colon after an id", written, _SHAPE)
@@ -122,15 +120,14 @@ def _parse_rule(number: int, written: str) -> HouseRule:
 
 
 def _parse_head(number: int, head: str) -> tuple[str, Level]:
-    """Return the id and the level."""
     found = _HEAD.fullmatch(head)
     if found is None:
         raise _mistake(number, "this is no id", head, f"{_ID}, and `[warning]` after it if it only warns")
     if BUILT_IN.fullmatch(found["id"]):
         raise _mistake(number, "the id is one of the built-in rules", found["id"], "another id")
-    if found["level"] not in (None, _WARNING):
+    if found["level"] not in (None, "warning"):
         raise _mistake(number, "there is no such level", found["level"], "`[warning]`, or nothing for an error")
-    return found["id"], "error" if found["level"] is None else _WARNING
+    return found["id"], "error" if found["level"] is None else "warning"
 
 
 def _parse_events(number: int, label: str) -> frozenset[Event]:

@@ -26,9 +26,9 @@ from proctor.episode.packets.enums import (
 )
 from proctor.episode.packets.fields import BeliefUpdate, Decision, Directive, Record, Stakes
 from proctor.episode.packets.reader import AnyPacket, Packet
-from proctor.episode.rules.rule import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, rule, violation, warning
+from proctor.episode.rules import NO_FINDINGS, Findings, Gravity, Rule, RuleFinding, rule, violation, warning
 from proctor.episode.settings import Settings
-from proctor.episode.transition_table import DECISIONS, DIRECTIVES, PACKETS, Event
+from proctor.episode.transition_table import CLOSES, DECISIONS, DIRECTIVES, PACKETS, Event
 
 GRAVE: Final = frozenset({Level.HIGH, Level.CRITICAL})
 UNSURE: Final = frozenset({EpistemicStatus.INFERRED, EpistemicStatus.HYPOTHESIZED, EpistemicStatus.UNKNOWN})
@@ -143,21 +143,12 @@ def inv_007(episode: EpisodeState, packet: Packet[Directive], now: datetime, set
     return NO_FINDINGS
 
 
-@rule("INV-008", DECISIONS, implied=True)
-def inv_008(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+@rule("INV-008", (*DECISIONS, *CLOSES), implied=True)
+def inv_008(episode: EpisodeState, packet: AnyPacket | Record, now: datetime, settings: Settings) -> Findings:
     """A verification is closed before anything is decided or the episode ends."""
-    return _check_integration(episode)
-
-
-def _check_integration(episode: EpisodeState) -> Findings:
     if episode.loop is None or episode.loop.integrated:
         return NO_FINDINGS
     return violation("INV-008", "", "a verification is still open: a belief update must integrate its evidence first")
-
-
-def _inv_008_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
-    """No episode ends within a verification."""
-    return _check_integration(episode)
 
 
 @rule("INV-010", (Event.ACT,), level="error, warning")
@@ -173,9 +164,13 @@ def inv_010(episode: EpisodeState, packet: Packet[Decision], now: datetime, sett
     return NO_FINDINGS
 
 
-@rule("INV-011", PACKETS, level="error, warning", rare=True)
-def inv_011(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+@rule("INV-011", (*PACKETS, *CLOSES), level="error, warning", rare=True)
+def inv_011(episode: EpisodeState, packet: AnyPacket | Record, now: datetime, settings: Settings) -> Findings:
     """A task is closed in time: a warning at the deadline, an error at the close."""
+    if isinstance(packet, Record):
+        if not episode.tasks:
+            return NO_FINDINGS
+        return violation("INV-011", "", f"the episode cannot close with open tasks: {episode.open_tasks}")
     return tuple(_time_warnings(episode, packet, now)) if is_late(episode, packet, now) else NO_FINDINGS
 
 
@@ -199,13 +194,6 @@ def _time_warnings(episode: EpisodeState, packet: AnyPacket, now: datetime) -> I
         if task.timeout is not None and now > task.timeout and (again or not task.late):
             reason = f"{task.task_id} has taken longer than its timeout, {task.timeout.isoformat()}"
             yield RuleFinding("INV-011", "", reason, Gravity.WARNING)
-
-
-def _inv_011_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
-    """What was not closed in time is an error at the end."""
-    if not episode.tasks:
-        return NO_FINDINGS
-    return violation("INV-011", "", f"the episode cannot close with open tasks: {episode.open_tasks}")
 
 
 def stakes_fit(stakes: Stakes) -> bool:
@@ -245,9 +233,9 @@ INVARIANTS: Final = (
     inv_005,
     inv_006,
     inv_007,
-    inv_008.at_close(_inv_008_at_close),
+    inv_008,
     INV_009,
     inv_010,
-    inv_011.at_close(_inv_011_at_close),
+    inv_011,
     inv_012,
 )

@@ -3,7 +3,6 @@
 E5, and what S8 asks of an escalation's content, are rules of shape: the reader finds them broken.
 """
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,9 +11,18 @@ from proctor.episode.events import classify_directive
 from proctor.episode.packets.enums import DecisionOutcome, PacketKind
 from proctor.episode.packets.fields import BeliefUpdate, Decision, Directive, Record, TaskResult, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
-from proctor.episode.rules.rule import NO_FINDINGS, TYPE_POINTER, Findings, Gravity, Rule, RuleFinding, rule, violation
+from proctor.episode.rules import NO_FINDINGS, TYPE_POINTER, Findings, Gravity, Rule, RuleFinding, rule, violation
 from proctor.episode.settings import Profile, Settings
-from proctor.episode.transition_table import ALERTS, DECISIONS, DIRECTIVES, PACKETS, Event, Position, ProtocolState
+from proctor.episode.transition_table import (
+    ALERTS,
+    CLOSES,
+    DECISIONS,
+    DIRECTIVES,
+    PACKETS,
+    Event,
+    Position,
+    ProtocolState,
+)
 
 OUTCOME: Final = "/payload/decision_outcome"
 TOKEN_ID: Final = "/payload/authorization_token_id"  # noqa: S105  # a JSON pointer
@@ -29,7 +37,6 @@ _RESULT: Final = PacketKind.RESULT
 _READ: Final = Event.READ
 
 
-# ------------------------------------------------------------------------------------------------------------- E1, E2
 @rule("E1", DECISIONS, implied=True)
 def e1(episode: EpisodeState, packet: Packet[Decision], now: datetime, settings: Settings) -> Findings:
     """A decision needs at least one belief update before it, or initial beliefs."""
@@ -57,62 +64,42 @@ def e2(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- E3, S4
-@rule("E3", (*DIRECTIVES, Event.BELIEF, Event.TOKEN), (Position.VERIFY,))
-def e3(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+@rule("E3", (*DIRECTIVES, Event.BELIEF, Event.TOKEN, *CLOSES), (Position.VERIFY,))
+def e3(episode: EpisodeState, packet: AnyPacket | Record, now: datetime, settings: Settings) -> Findings:
     """A verification has its plan, a READ directive, a success, a belief update that names its evidence, and then a decision anew."""
+    if isinstance(packet, Record):
+        if episode.loop is None:
+            return NO_FINDINGS
+        return violation("E3", "", "the verification is not closed: a decision anew must follow it")
     if packet.header.packet_type is _BELIEF:
-        return (
-            NO_FINDINGS
-            if may_leave(episode, packet)
-            else tuple(_check_verification_end("E3", episode, packet, settings))
-        )
+        return _check_verification_end("E3", episode, packet, settings)
     if packet.header.packet_type is _TOKEN:
-        return _check_late_token(episode, settings)
+        # Where a token is admitted in S4 at all, it comes first.
+        if settings.profile is Profile.STRICT or episode.is_verification_unbegun:
+            return NO_FINDINGS
+        return violation("E3", TYPE_POINTER, "a token may only come first in a verification")
     return NO_FINDINGS if episode.has_plan else (_missing_plan("E3", settings),)
-
-
-def _e3_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
-    """A verification is followed by a decision before the episode ends."""
-    if episode.loop is None:
-        return NO_FINDINGS
-    return violation("E3", "", "the verification is not closed: a decision anew must follow it")
 
 
 @rule("S4", (Event.BELIEF,), (Position.VERIFY,))
 def s4(episode: EpisodeState, packet: Packet[BeliefUpdate], now: datetime, settings: Settings) -> Findings:
     """S4_VERIFY is left with a plan, a READ directive, a success and observed evidence, by a belief update that names it."""
-    return (
-        NO_FINDINGS if may_leave(episode, packet) else tuple(_check_verification_end("S4", episode, packet, settings))
-    )
-
-
-def _check_late_token(episode: EpisodeState, settings: Settings) -> Findings:
-    """Return what a token in S4 breaks: where one is admitted at all, it comes first."""
-    if settings.profile is Profile.STRICT or episode.is_verification_unbegun:
-        return NO_FINDINGS
-    return violation("E3", TYPE_POINTER, "a token may only come first in a verification")
-
-
-def may_leave(episode: EpisodeState, packet: Packet[BeliefUpdate]) -> bool:
-    """Return whether nothing at all speaks against leaving S4 with `packet`."""
-    return not episode.missing_verification_steps(plan=True) and names_evidence(episode, packet)
+    return _check_verification_end("S4", episode, packet, settings)
 
 
 def _check_verification_end(
     name: str, episode: EpisodeState, packet: Packet[BeliefUpdate], settings: Settings
-) -> Iterator[RuleFinding]:
-    """Yield what a belief update that leaves S4 breaks of the rule `name`."""
-    if not episode.has_plan:
-        yield _missing_plan(name, settings)
-    lacking = [
-        what for what in episode.missing_verification_steps(plan=False) if name == "S4" or "OBSERVED" not in what
-    ]
+) -> Findings:
+    """Return what a belief update that leaves S4 breaks of the rule `name`."""
+    found = NO_FINDINGS if episode.has_plan else (_missing_plan(name, settings),)
+    missing = episode.missing_verification_steps(plan=False)
+    lacking = [what for what in missing if name == "S4" or "OBSERVED" not in what]
     if lacking:
-        yield RuleFinding(name, TYPE_POINTER, f"the verification lacks {' and '.join(lacking)}")
+        found += violation(name, TYPE_POINTER, f"the verification lacks {' and '.join(lacking)}")
     if not names_evidence(episode, packet):
         reason = "the belief update names no observation or result accepted since the VERIFY_FIRST"
-        yield RuleFinding(name, "/payload/evidence_integration", reason)
+        found += violation(name, "/payload/evidence_integration", reason)
+    return found
 
 
 def _missing_plan(name: str, settings: Settings) -> RuleFinding:
@@ -131,7 +118,6 @@ def names_evidence(episode: EpisodeState, packet: Packet[BeliefUpdate]) -> bool:
     return any(seen.get(ref.ref_id, 0) > began for ref in packet.compliance.evidence.evidence_refs)
 
 
-# ------------------------------------------------------------------------------------------------------------- E4, S5
 @rule("E4", DIRECTIVES)
 def e4(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings: Settings) -> Findings:
     """A WRITE directive names a token of this episode that is not expired, revoked or used up."""
@@ -143,11 +129,9 @@ def e4(episode: EpisodeState, packet: Packet[Directive], now: datetime, settings
     token = episode.tokens.get(name)
     if token is None:
         return violation("E4", TOKEN_ID, f"no token {name} was issued in this episode")
-    return (
-        NO_FINDINGS
-        if token.live(now)
-        else violation("E4", TOKEN_ID, f"the token {name} {describe_unusable_token(token, now)}")
-    )
+    if token.live(now):
+        return NO_FINDINGS
+    return violation("E4", TOKEN_ID, f"the token {name} {describe_unusable_token(token, now)}")
 
 
 def describe_unusable_token(token: IssuedToken, now: datetime) -> str:
@@ -168,8 +152,14 @@ def s5(episode: EpisodeState, packet: Packet[Token], now: datetime, settings: Se
         if known is not None:
             return NO_FINDINGS
         return violation("S5", "/payload/token_id", f"there is no token {payload.token_id} to revoke")
+    if known is not None and known.digest != token_digest(payload):
+        reason = f"the token {payload.token_id} was issued before with another content"
+        return violation("S5", "/payload/token_id", reason)
     if known is not None:
-        return _check_token_again(known, payload, now)
+        if known.live(now):
+            return NO_FINDINGS
+        reason = f"the token {payload.token_id} {describe_unusable_token(known, now)}"
+        return violation("S5", "/payload/token_id", reason)
     if now >= payload.expiry:
         return violation("S5", "/payload/expiry", "the token has expired before it is issued")
     if payload.usage_count >= payload.max_usage_count:
@@ -177,29 +167,14 @@ def s5(episode: EpisodeState, packet: Packet[Token], now: datetime, settings: Se
     return NO_FINDINGS
 
 
-def _check_token_again(known: IssuedToken, payload: Token, now: datetime) -> Findings:
-    if known.digest != token_digest(payload):
-        reason = f"the token {payload.token_id} was issued before with another content"
-        return violation("S5", "/payload/token_id", reason)
-    return (
-        NO_FINDINGS
-        if known.live(now)
-        else violation("S5", "/payload/token_id", f"the token {describe_unusable_token(known, now)}")
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------- E6, S6
-@rule("E6", (Event.RESULT, Event.BELIEF))
-def e6(episode: EpisodeState, packet: AnyPacket, now: datetime, settings: Settings) -> Findings:
+@rule("E6", (Event.RESULT, Event.BELIEF, *CLOSES))
+def e6(episode: EpisodeState, packet: AnyPacket | Record, now: datetime, settings: Settings) -> Findings:
     """A directive has one result, which names its packet and its task, before its state is left or the episode closed."""
+    if isinstance(packet, Record):
+        return _check_open_tasks("E6", episode, "")
     if packet.header.packet_type is _RESULT:
         return _check_result_match(episode, packet.payload)
     return _check_open_tasks("E6", episode, TYPE_POINTER) if episode.position in _TASK_POSITIONS else NO_FINDINGS
-
-
-def _e6_at_close(episode: EpisodeState, record: Record, now: datetime, settings: Settings) -> Findings:
-    """No task is left open at the end."""
-    return _check_open_tasks("E6", episode, "")
 
 
 @rule("S6", (Event.BELIEF,), (Position.EXECUTE,))
@@ -226,7 +201,6 @@ def _check_result_match(episode: EpisodeState, payload: TaskResult) -> Findings:
     return NO_FINDINGS
 
 
-# ------------------------------------------------------------------------------------------------------------- E7, S8
 _LOCKED_OUT: Final = tuple(event for event in PACKETS if event is not Event.BELIEF and event not in ALERTS)
 
 
@@ -250,5 +224,4 @@ def s8(episode: EpisodeState, packet: Any, now: datetime, settings: Settings) ->
 
 E5: Final = Rule("E5", "An escalation presents two or three options, its evidence gaps and a recommended next step.")
 
-
-SEQUENCES: Final = (e1, e2, e3.at_close(_e3_at_close), e4, E5, e6.at_close(_e6_at_close), e7, s4, s5, s6, s8)
+SEQUENCES: Final = (e1, e2, e3, e4, E5, e6, e7, s4, s5, s6, s8)

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from proctor.access.credentials import Credential, accepts, generate_secret
 from proctor.contracts.recorder import Recorder
+from proctor.ledger.storage_limits import DiskSpace
 from proctor.ledger.writer import UnfinishedSession
-from proctor.ledger.writing.storage_limits import DiskSpace
 from proctor.models.control import Code, Notice, Open, Opened, Problem, Resume
 from proctor.models.wire import Encoding
 from proctor.server.control.channel import STOPPING, Outlet, SessionChannel

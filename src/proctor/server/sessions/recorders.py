@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from proctor.errors import ComponentError, ValidationError
-from proctor.ledger.writing.storage_limits import DiskSpace, StorageBudget, StorageLimits
+from proctor.ledger.storage_limits import DiskSpace, StorageBudget, StorageLimits
 from proctor.models.events import Event, SessionClosed, decode_event, encode_event
 
 NEW_FILE_MODE: Final = 0o600

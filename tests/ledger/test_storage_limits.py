@@ -16,11 +16,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from proctor.errors import ComponentError, RecordLimitError
-from proctor.ledger.verify import verify
-from proctor.ledger.writer import LedgerWriter
-from proctor.ledger.writing import group_commit
-from proctor.ledger.writing.row_builder import CommitBatch
-from proctor.ledger.writing.storage_limits import (
+from proctor.ledger.row_builder import CommitBatch
+from proctor.ledger.storage_limits import (
     ALONE_SECONDS,
     END_BYTES,
     LARGE_BYTES,
@@ -34,6 +31,8 @@ from proctor.ledger.writing.storage_limits import (
     StorageLimits,
     disk_usage,
 )
+from proctor.ledger.verify import verify
+from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import AgentRevoked, EpisodeStepped, Event, PacketJudged
 from tests.ledger.session_events import (
     NOON,
@@ -398,7 +397,7 @@ def test_below_the_floor_episodes_end_on_record_and_go_on_when_there_is_space(tm
 def test_what_nobody_waits_for_is_gathered_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_PENDING_BYTES", 100_000)
+    monkeypatch.setattr("proctor.ledger.writer.MAX_PENDING_BYTES", 100_000)
     slow = threading.Event()
     insert_blobs = CommitBatch.insert_blobs
 

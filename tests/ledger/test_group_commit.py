@@ -13,9 +13,9 @@ from msgspec import Raw
 
 from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger
+from proctor.ledger.row_builder import CommitBatch
 from proctor.ledger.verify import verify
 from proctor.ledger.writer import LedgerWriter
-from proctor.ledger.writing.row_builder import CommitBatch
 from proctor.models.events import Event
 from tests.ledger.damage import LONG
 from tests.ledger.session_events import SIGNER, closed, left, opened, reset, rows, run, safe, step, writer

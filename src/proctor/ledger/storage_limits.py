@@ -180,7 +180,8 @@ class StorageBudget:
 
         `gathered` bytes of its session are not counted yet; `unwritten` bytes of all sessions are not on the disk yet.
         """
-        if type(event) in ALWAYS_STORED or self._breaks_off(event, size) or _closes_governed_episode(event):
+        closes = type(event) is PacketJudged and event.principal == "system" and event.kind == "close"
+        if type(event) in ALWAYS_STORED or closes or self._breaks_off(event, size):
             return
         if self._space is not None and not self._space.has_room(size + unwritten):
             raise RecordLimitError("the disk that holds the record is nearly full", limit="disk")
@@ -239,11 +240,6 @@ class StorageBudget:
             return False
         self._broken.add(event.session)
         return True
-
-
-def _closes_governed_episode(event: Event) -> bool:
-    """Return whether the event is the server's own record that a governed episode is closed."""
-    return type(event) is PacketJudged and event.principal == "system" and event.kind == "close"
 
 
 def _begins_episode(event: Event) -> bool:

@@ -13,22 +13,18 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from proctor.ledger.chain import (
-    SERVER_PREFIX,
-    episode_chain_name,
-    find_free_name,
-    format_head,
-    genesis_hash,
-    row_hash,
-    seal_message,
-)
-from proctor.ledger.chain_state import (
     EMPTY_TOTALS,
+    SERVER_PREFIX,
     TERMINATED,
     TRUNCATED,
     ChainState,
     EpisodeTotals,
     count_event,
-    finite_total,
+    episode_chain_name,
+    find_free_name,
+    genesis_hash,
+    row_hash,
+    seal_message,
 )
 from proctor.ledger.keys import Signer
 from proctor.ledger.rows import (
@@ -44,8 +40,8 @@ from proctor.ledger.rows import (
     encode_event_row,
     encode_statement_row,
 )
-from proctor.ledger.storage.sqlite import INSERT_BLOB, BlobRow, encode_blob
-from proctor.ledger.writing.storage_limits import StorageBudget
+from proctor.ledger.storage.sqlite import INSERT_BLOB, encode_blob
+from proctor.ledger.storage_limits import StorageBudget
 from proctor.models.events import (
     BatchReset,
     EpisodeClosed,
@@ -64,28 +60,12 @@ _INSERTS: Final = (
     ("ended", "UPDATE chains SET last = ? WHERE first = ?"),
     ("seals", "INSERT OR IGNORE INTO seals (number, key, signature) VALUES (?, ?, ?)"),
 )
-
-
 ROW_BYTES: Final = 128
 """What a row takes besides its body: its hash, its numbers, its share of a page."""
 
 
 class CommitBatch:
     """Rows of the tables, where the chains stand after them, and who waits for them."""
-
-    __slots__ = (
-        "after",
-        "blobs",
-        "chains",
-        "closed",
-        "ended",
-        "gathered",
-        "owners",
-        "rows",
-        "seals",
-        "stored",
-        "waiting",
-    )
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int, bytes, bytes]] = []
@@ -122,14 +102,10 @@ class CommitBatch:
 
     def insert_blobs(self, connection: sqlite3.Connection) -> None:
         """Put the values into the open transaction; to compress them may take some time."""
-        if self.blobs:
-            connection.executemany(INSERT_BLOB, [self._store_blob(*each) for each in self.blobs])
-
-    def _store_blob(self, digest: bytes, value: bytes) -> BlobRow:
-        blob = encode_blob(digest, value)
-        session = self.owners[digest]
-        self.stored[session] += len(blob[3])
-        return blob
+        blobs = [encode_blob(*each) for each in self.blobs]
+        for digest, _, _, content in blobs:
+            self.stored[self.owners[digest]] += len(content)
+        connection.executemany(INSERT_BLOB, blobs)
 
 
 MAX_CLOSED_SESSIONS: Final = 1024
@@ -185,22 +161,15 @@ class RowBuilder:
 
     def write(self, event: Event) -> None:
         """Write the event into its chain, and what it means for other chains."""
-        special = _HANDLERS.get(type(event))
-        if special is None:
-            self._append_event(event)
-        else:
-            special(self, event)
+        _HANDLERS.get(type(event), RowBuilder._append_event)(self, event)
 
     def head(self, session: str) -> str | None:
         """Return the head of the session's latest chain, of what is safe; None if nothing of that chain is."""
         chain_state = self._safe_states.get(session) or self._closed_states.get(session)
-        if (
-            chain_state is None
-            or not chain_state.name
-            or self._states.get(session, chain_state).name != chain_state.name
-        ):
+        if chain_state is None or not chain_state.name:
             return None
-        return _format_state_head(chain_state)
+        latest = self._states.get(session, chain_state).name
+        return chain_state.head if latest == chain_state.name else None
 
     def is_safely_open(self, key: ChainOwner) -> bool:
         """Return whether it is safe that this session was opened."""
@@ -228,15 +197,10 @@ class RowBuilder:
         self._new_chain_names.clear()
 
     def _append_event(self, event: Event) -> None:
-        """Append the event to its session's chain, or to the server's."""
         chain_state = self._states.get(event.session)
         if chain_state is not None and chain_state.open:
-            self._append_row(
-                event.session,
-                chain_state,
-                self._encode_event(event, chain_state.keeps),
-                count_event(chain_state.totals, event),
-            )
+            totals = count_event(chain_state.totals, event)
+            self._append_row(event.session, chain_state, self._encode_event(event, chain_state.keeps), totals)
         else:
             server = self._states[None]
             self._append_row(None, server, self._encode_event(event, server.keeps))
@@ -281,7 +245,7 @@ class RowBuilder:
         if chain_state.opened:
             chain_state = self._append_row(event.session, chain_state, (chain_state.opened, None))
         chain_state = self._append_row(event.session, chain_state, written)
-        self._append_statement(ChainOpened(at=event.at, chain=chain_state.name, head=_format_state_head(chain_state)))
+        self._append_statement(ChainOpened(at=event.at, chain=chain_state.name, head=chain_state.head))
 
     def _close_episode(self, event: EpisodeClosed) -> None:
         self._append_event(event)
@@ -311,14 +275,14 @@ class RowBuilder:
         ended = ChainEnded(
             at=self._clock() if at is None else at,
             chain=chain_state.name,
-            head=_format_state_head(chain_state),
+            head=chain_state.head,
             steps=totals.steps,
-            total_reward=finite_total(totals),
+            total_reward=totals.finite,
             terminated=bool(totals.ended & TERMINATED),
             truncated=bool(totals.ended & TRUNCATED),
-            refusals=totals.non_step.refusals,
-            agents=list(totals.non_step.agents),
-            state=totals.non_step.state,
+            refusals=totals.refusals,
+            agents=list(totals.agents),
+            state=totals.state,
         )
         self._append_statement(ended)
 
@@ -338,17 +302,8 @@ class RowBuilder:
         batch.rows.append((number, chain_state.first, seq, body, digest))
         if blobs is not None:
             self._add_values(blobs)
-        chain_state = ChainState(
-            chain_state.opened,
-            chain_state.name,
-            chain_state.first,
-            seq,
-            number,
-            digest,
-            chain_state.open,
-            chain_state.keeps,
-            totals,
-        )
+        was = chain_state
+        chain_state = ChainState(was.opened, was.name, was.first, seq, number, digest, was.open, was.keeps, totals)
         if seq % SEAL_EVERY == SEAL_EVERY - 1:
             self._seal(chain_state)
         self._states[key] = batch.after[key] = chain_state
@@ -359,7 +314,6 @@ class RowBuilder:
         return chain_state
 
     def _add_values(self, blobs: HashedValues) -> None:
-        """Gather the values that are not known to be there."""
         if len(self._known_values) > MAX_KNOWN_VALUES:
             self._known_values.clear()
         for digest, value in blobs:
@@ -390,7 +344,3 @@ _HANDLERS: Final[dict[type, Callable[[RowBuilder, Any], None]]] = {
     SessionClosed: RowBuilder._close_session,
 }
 """What is more than one row in one chain."""
-
-
-def _format_state_head(chain_state: ChainState) -> str:
-    return format_head(chain_state.name, chain_state.seq + 1, chain_state.hash)

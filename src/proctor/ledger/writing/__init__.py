@@ -1,1 +1,0 @@
-"""How events get into a ledger: built as rows, committed in groups, within limits."""
