@@ -110,13 +110,6 @@ def test_a_newcomer_writes_a_conforming_episode_in_ten_lines() -> None:
     assert judge.outcome("corr_demo") == "conforming"
 
 
-def test_an_author_without_the_check_writes_the_same() -> None:
-    checked, unchecked = one_of_each(an_author()), one_of_each(an_author(check=False))
-
-    assert [packet.line() for packet in checked] == [packet.line() for packet in unchecked]
-    assert checked == unchecked
-
-
 def test_the_same_words_give_the_same_lines() -> None:
     first, second = one_of_each(an_author()), one_of_each(an_author())
 
@@ -502,7 +495,7 @@ NOTES: Final = st.dictionaries(TEXT.map(lambda key: f"_{key}"), JSON_VALUES, max
 @st.composite
 def written(draw: st.DrawFn) -> list[AnyPacket]:
     """Return packets of an author who says anything at all, in any order."""
-    a = Author("corr_any", at=draw(MOMENTS), step=draw(STEPS), check=draw(st.booleans()))
+    a = Author("corr_any", at=draw(MOMENTS), step=draw(STEPS))
     asked = a.directive(draw(TEXT), task_type="computation", params=draw(OBJECTS))
     words: list[Callable[[], AnyPacket]] = [
         lambda: a.observation(draw(OBJECTS), type=draw(st.sampled_from(ObservationType)), notes=draw(NOTES)),
@@ -568,7 +561,7 @@ def test_the_types_of_what_is_carried_are_known() -> None:
 
 
 def test_what_is_written_comes_with_the_line_that_it_was_read_from() -> None:
-    author = Author("corr_written", at=datetime(2026, 1, 1, tzinfo=UTC), check=False)
+    author = Author("corr_written", at=datetime(2026, 1, 1, tzinfo=UTC))
     payload = author.observation({"seen": 1}).payload
 
     packet, line = author.write(payload, packet_id="pkt_b")

@@ -328,7 +328,7 @@ def test_a_bundle_replaces_nothing(tmp_path: Path) -> None:
         bundled(path, "s.1", bundle)
     with pytest.raises(ValidationError, match="no such chain"):
         bundled(path, "none", tmp_path / "other.ledger")
-    with pytest.raises(ComponentError, match="cannot be used"):
+    with pytest.raises(ValidationError, match="no folder"):
         bundled(path, "s.1", tmp_path / "none" / "episode.ledger")
     assert bundle.read_bytes() == b"mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["episode.ledger", "ledger"]

@@ -157,6 +157,12 @@ class Author(PacketWriter):
         **said: Unpack[PacketFields],
     ) -> Packet[fields.Token]:
         """Return a packet that permits `operations` with `tool_ids`, `uses` times; it lives as long as the policy says."""
+        if expiry is None:
+            issued = said.get("at", self.now)
+            try:
+                expiry = issued + self.policy.token_life
+            except OverflowError as problem:
+                raise ValidationError("/payload/expiry is after the end of time", found=issued) from problem
         payload = fields.Token(
             token_id=self.next_id("token") if token_id is None else token_id,
             authorized_scope=fields.AuthorizedScope(
@@ -166,7 +172,7 @@ class Author(PacketWriter):
                     for index, operation in enumerate(operations)
                 ],
             ),
-            expiry=self._expiry(said.get("at", self.now)) if expiry is None else expiry,
+            expiry=expiry,
             max_usage_count=uses,
             issuer_layer=issuer,
             usage_count=used,
@@ -291,20 +297,12 @@ class Author(PacketWriter):
         """Return the alert that lifts safe mode."""
         return self.alert("INFO", summary, type=enums.CLEAR, **said)
 
-    def _expiry(self, issued: datetime) -> datetime:
-        try:
-            return issued + self.policy.token_life
-        except OverflowError as problem:
-            raise ValidationError("/payload/expiry is after the end of time", found=issued) from problem
-
 
 def _packet_id(packet: AnyPacket | str) -> str:
-    """Return the id of a packet that is given as itself or by its id."""
     return packet.header.packet_id if isinstance(packet, Packet) else packet
 
 
 def _require_payload(payload: type[_Payload], packet: Any, pointer: str) -> _Payload:
-    """Return what `packet` carries, which must be a `payload`."""
     found = packet.payload if isinstance(packet, Packet) else packet
     if not isinstance(found, payload):
         expected = f"the packet of a {payload.__name__}"
@@ -313,7 +311,6 @@ def _require_payload(payload: type[_Payload], packet: Any, pointer: str) -> _Pay
 
 
 def _token_id(token: Packet[fields.Token] | str, pointer: str) -> str:
-    """Return the id of a token that is given as its packet or by its id."""
     return token if isinstance(token, str) else _require_payload(fields.Token, token, pointer).token_id
 
 

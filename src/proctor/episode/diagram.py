@@ -95,8 +95,6 @@ def draw_walk(verdicts: Iterable[Verdict], notation: Notation = Notation.MERMAID
 
 
 class _Hop(NamedTuple):
-    """One row, or one micro-step of it, between two states."""
-
     source: ProtocolState
     target: ProtocolState
     event: Event
@@ -115,7 +113,6 @@ def machine_diagram(rows: Iterable[TransitionRow] = TABLE) -> Diagram:
 
 
 def _hops(row: TransitionRow) -> Iterator[_Hop]:
-    """Yield `row` between states: each micro-step, for each state that a declared set can turn out as."""
     stays = row.source is row.target
     for start in starting_states(row):
         ends = (start,) if stays else STATES[row.target]
@@ -192,7 +189,6 @@ def _machine_notes(rows: Iterable[TransitionRow], folded: frozenset[TransitionRo
 
 
 def _names(events: Iterable[Event]) -> list[str]:
-    """Return the names of `events`: the variants of a kind together, all of them as the bare name of the kind."""
     left = list(dict.fromkeys(events))
     names: list[str] = []
     for kind, variants in EVENTS.items():
@@ -312,7 +308,6 @@ def _dot(picture: Diagram) -> str:
 
 
 def _dot_text(lines: Iterable[str]) -> str:
-    """Return a quoted string whose lines are flush left."""
     quoted = (line.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for line in lines)
     return '"' + "".join(f"{line}\\l" for line in quoted) + '"'
 

@@ -105,8 +105,6 @@ _BLOCK_REASONS: Final = {
 
 
 class _Snapshot(Struct, frozen=True, forbid_unknown_fields=True, tag="proctor judge 1"):
-    """All that a judge remembers."""
-
     settings: Settings
     limits: Limits
     rules: tuple[str, ...]
@@ -364,7 +362,6 @@ class Judge:
 
 
 def _parse_line(line: JudgeInput, most_errors: int) -> ParsedLine:
-    """Return what a line says; what was read already says it itself."""
     if isinstance(line, str):
         # A lone surrogate is no text; its bytes are no UTF-8 either, so that the reader says so.
         return read(line.encode("utf-8", "surrogatepass"), most_errors)
@@ -376,7 +373,6 @@ def _parse_line(line: JudgeInput, most_errors: int) -> ParsedLine:
 
 
 def _refuse_without_episode(said: ParsedLine) -> Verdict:
-    """Return the verdict on a line that belongs to no episode."""
     errors = said.errors if isinstance(said, Malformed) else ()
     return Verdict(False, None, said.packet_id, None, (), findings_from_errors(errors), (), None, None)
 

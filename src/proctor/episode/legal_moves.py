@@ -133,7 +133,6 @@ def shortest_way(episode: EpisodeState, settings: Settings, wanted: Event) -> tu
 def _steps(
     episode: EpisodeState, rows: TransitionsByPosition, settings: Settings
 ) -> Iterator[tuple[Event, EpisodeState]]:
-    """Yield every proposed step from `episode`, with the episode that it would lead to."""
     also = ALSO_PROPOSED.get(episode.position)
     for event in PROPOSED if also is None else (also, *PROPOSED):
         row = rows[episode.position].get(event)
@@ -147,7 +146,6 @@ def _search_key(episode: EpisodeState) -> tuple[object, ...]:
 
 
 def _simulate_step(episode: EpisodeState, row: TransitionRow) -> EpisodeState:
-    """Return the episode after the best packet of the row's event."""
     event = row.event
     tasks, tokens = episode.tasks, episode.tokens
     if event is Event.READ or event is Event.WRITE:
@@ -162,7 +160,6 @@ def _simulate_step(episode: EpisodeState, row: TransitionRow) -> EpisodeState:
 
 
 def _simulate_verification(episode: EpisodeState, event: Event) -> Verification | None:
-    """Return the verification after the best packet of `event`."""
     loop = episode.loop
     if event is Event.VERIFY_FIRST:
         return Verification(0)

@@ -206,7 +206,6 @@ class Machine:
         return self.refuse(episode, None, line.packet_id, findings_from_errors(line.errors))
 
     def _explain_missing_row(self, episode: EpisodeState, event: Event) -> Findings:
-        """Return the finding that the table has no row, with the hint where the event would be legal."""
         where = {position: routes[event].row for position, routes in self._routes.items() if event in routes}
         states = dict.fromkeys(state for row in where.values() for state in starting_states(row))
         legal = f"it is legal in {', '.join(states)}" if states else "it is legal nowhere"
@@ -262,7 +261,6 @@ class Machine:
         )
 
     def _check_overrun(self, after: EpisodeState, now: datetime) -> tuple[SyntheticTransition, ...]:
-        """Return the transition that a result asks for, if more was spent than may be."""
         excess = after.spent.beyond(after.allowance)
         if excess is None:
             return ()

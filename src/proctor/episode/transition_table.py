@@ -190,7 +190,6 @@ _CLOSING: Final = (Guard.TASKS_CLOSED, Guard.LOOP_CLOSED)
 def _observation_rows(
     source: Position, target: Position, start: ProtocolState | None = None
 ) -> Iterator[TransitionRow]:
-    """Yield the rows by which any observation leads from `source` to `target`."""
     for event in OBSERVATIONS:
         yield TransitionRow(source, event, target, start=start)
 
@@ -206,7 +205,6 @@ def _decision_rows(
 
 
 def _rows_everywhere() -> Iterator[TransitionRow]:
-    """Yield the rows that hold in every position of an open episode."""
     for source in Position:
         if source is Position.CLOSED:
             continue

@@ -62,9 +62,7 @@ ReportProgress: TypeAlias = Callable[[int, int], None]
 
 PROGRESS_EVERY: Final = 5000
 MAX_LISTED: Final = 20
-"""Of what comes as a list, at most so many are named."""
 _WORKER_PREFIX: Final = "worker-"
-"""How the file of a worker is called, and no bundle."""
 _DOUBLE_REFERENCE: Final = "2nd reference to page"
 """How SQLite begins to say that a page is part of two things."""
 _COLUMN_TYPES: Final = (int, int, int, bytes, bytes)
@@ -122,10 +120,8 @@ class StatementChecker:
 
     def __init__(self, links: dict[str, ChainWalk], public: bytes | None, note: AddFinding) -> None:
         self.key: bytes | None = None
-        """Who signs the present run."""
         self.tombstones: dict[str, Tombstone] = {}
         self.runs: set[tuple[str, int]] = set()
-        """The runs of the server, by boot and worker."""
         self._chain_walks = links
         self._public = public
         self._add_finding = note
@@ -237,13 +233,11 @@ class FileAudit:
         self._seals: dict[int, tuple[bytes, bytes]] = {}
         """Seals by the number of their row, of the rows that are still to come."""
         self.keys: set[bytes] = set()
-        """By which the seals are."""
         self.unsealed: list[UnsealedRows] = []
         self._blobs: set[bytes] = set()
         self._gaps: list[range] = []
         self.bundle = False
         self.live = False
-        """Whether a server was seen writing to the file."""
 
     def add_finding(
         self, what: str, chain: str | None = None, seq: int | None = None, number: int | None = None

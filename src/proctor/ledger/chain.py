@@ -122,7 +122,6 @@ def find_free_name(name: str, taken: Callable[[str], bool]) -> str:
 TERMINATED: Final = 1
 TRUNCATED: Final = 2
 MOST_AGENTS: Final = 16
-"""So many names of agents are remembered."""
 UNNAMED_AGENT: Final = "agent"
 """What an agent is called that was granted tools without a name."""
 
@@ -142,7 +141,6 @@ class EpisodeTotals(Struct, frozen=True, gc=False):
     state: str = ""
     """Where the machine of a governed episode stands; empty: nothing was judged."""
     lost: bool = False
-    """Whether the episode cannot go on."""
 
     @property
     def finite(self) -> float | None:
@@ -152,7 +150,6 @@ class EpisodeTotals(Struct, frozen=True, gc=False):
 
 EMPTY_TOTALS: Final = EpisodeTotals()
 EventCounter: TypeAlias = Callable[[EpisodeTotals, Any], EpisodeTotals]
-"""Returns the totals after an event."""
 
 
 def count_event(totals: EpisodeTotals, event: Event | LedgerStatement | PartialEvent) -> EpisodeTotals:
@@ -220,7 +217,6 @@ class ChainState(Struct, frozen=True, gc=False):
     keeps: ObservationStorage = "all"
     totals: EpisodeTotals = EMPTY_TOTALS
     is_closed: bool = False
-    """The session is closed."""
 
     @property
     def head(self) -> str:

@@ -20,7 +20,7 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from types import UnionType
 from typing import IO, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from proctor.errors import ComponentError, MissingExtraError, ValidationError
 from proctor.ledger.chain import is_episode_chain
@@ -40,7 +40,6 @@ from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, Episod
 
 EXTRA: Final = "export"
 PROGRESS_EVERY: Final = 256
-"""Rows between two words about how far it is."""
 Progress: TypeAlias = Callable[[int], object]
 """Is told how many more rows were read."""
 
@@ -120,29 +119,14 @@ def _check_free(path: Path) -> None:
         raise ValidationError(f"there is no folder {str(path.parent)!r}", expected="a folder to write to")
 
 
-class JsonlRow(Struct, frozen=True, gc=False):
-    """A row as it is written."""
-
-    number: int
-    chain: str
-    seq: int
-    hash: str
-    event: Raw
-    digest: str | UnsetType = UNSET
-    values: bool | UnsetType = UNSET
-
-
 def encode_row(row: Row) -> bytes:
     """Return a row as one line of JSON, with its end."""
-    line = JsonlRow(
-        row.number,
-        row.chain,
-        row.seq,
-        row.hash.hex(),
-        Raw(remove_line_breaks(msgspec.json.encode(row.event))),
-        UNSET if row.digest is None else row.digest,
-        UNSET if row.values else False,
-    )
+    event = Raw(remove_line_breaks(msgspec.json.encode(row.event)))
+    line = {"number": row.number, "chain": row.chain, "seq": row.seq, "hash": row.hash.hex(), "event": event}
+    if row.digest is not None:
+        line["digest"] = row.digest
+    if not row.values:
+        line["values"] = False
     return msgspec.json.encode(line) + b"\n"
 
 
@@ -168,9 +152,7 @@ def read_rows(ledger: Ledger, episodes: Iterable[EpisodeSummary] | None) -> Iter
 
 
 ROWS_PER_GROUP: Final = 4096
-"""Rows of one group in the file."""
 MOST_GROUP_BYTES: Final = 2**26
-"""Bytes of observations and actions after which a group ends, too."""
 MOST_ARRAY_BYTES: Final = 8 * MOST_ENVS
 
 
@@ -216,7 +198,6 @@ def write_parquet(
 
 
 def _read_group(steps: Iterator[ParquetRow]) -> list[ParquetRow]:
-    """Return the next rows of the file, so many that they fit into memory; none if there is no more."""
     group: list[ParquetRow] = []
     size = 0
     for row in steps:
@@ -283,7 +264,6 @@ def _parse_array(value: Raw) -> list[Any]:
 
 
 def _schema(arrow: Any) -> Any:
-    """Return the columns, by the types of `ParquetRow`."""
     kinds = {
         str: arrow.string(),
         int: arrow.int64(),
@@ -337,21 +317,11 @@ def write_bundle(ledger: Ledger, chain: str, path: Path | str) -> None:
 
 @contextmanager
 def _new_bundle(path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a connection to an empty ledger that appears at `path` when the block ends well, and not at all if it does not."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    with translate_errors(path, ComponentError):
-        try:
-            os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            connection = sqlite3.connect(draft, isolation_level=None)
-            try:
-                # One file, and no log beside it: it goes by post.
-                connection.execute("PRAGMA journal_mode = DELETE")
-                migrate(connection, path, mark=BUNDLE_APPLICATION_ID)
-                yield connection
-            finally:
-                connection.close()
-            path.hardlink_to(draft)
-        except FileExistsError:
-            raise ValidationError(f"{path} is there already", expected="the name of a new file") from None
-        finally:
-            draft.unlink(missing_ok=True)
+    """Yield a connection to an empty ledger that appears at `path` when the block ends well, and not at all if it does not."""
+    with _draft(path) as draft, translate_errors(path, ComponentError):
+        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            # One file, and no log beside it: it goes by post.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            migrate(connection, path, mark=BUNDLE_APPLICATION_ID)
+            yield connection

@@ -20,7 +20,6 @@ class Signer:
     def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
         self.public: Final = key.public_key().public_bytes_raw()
-        """The public key, 32 bytes."""
 
     @classmethod
     def of(cls, seed: bytes) -> "Signer":

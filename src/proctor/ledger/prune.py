@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,18 +59,14 @@ def prune(
 
 
 def _find_episodes(files: Sequence[Path], chains: set[str]) -> dict[Path, list[EpisodeSummary]]:
-    """Return the episodes by file, or raise a ValidationError: one is not there, or has not ended."""
     found: dict[Path, list[EpisodeSummary]] = {}
     held: set[str] = set()
     for path in files:
-        file = LedgerFile(path)
-        try:
+        with closing(LedgerFile(path)) as file:
             named = [episode for episode in summarize_episodes(file) if episode.chain in chains]
             if named:
                 found[path] = named
                 held |= find_unfinished_chains(file)
-        finally:
-            file.close()
     every = [episode for episodes in found.values() for episode in episodes]
     missing = chains - {episode.chain for episode in every}
     if missing:
@@ -90,12 +86,12 @@ def _prune_file(path: Path, episodes: list[EpisodeSummary], signer: Signer, at: 
     try:
         before = path.stat().st_size
         with translate_errors(path, ComponentError):
-            connection = connect_for_writing(path, "full")
-            try:
+            with closing(connect_for_writing(path, "full")) as connection:
                 rows = _remove_episodes(connection, episodes, signer, at, why)
-                _vacuum(connection)
-            finally:
-                connection.close()
+                # Give the room back, if there is enough of it to do so; what was removed is overwritten already.
+                with suppress(sqlite3.Error):
+                    connection.execute("VACUUM")
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return PruneResult(len(episodes), rows, max(0, before - path.stat().st_size))
     finally:
         lock.release()
@@ -108,7 +104,13 @@ def _remove_episodes(
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        firsts = _find_first_rows(connection, episodes)
+        firsts: dict[str, int] = {}
+        for episode in episodes:
+            found = connection.execute("SELECT first FROM chains WHERE name = ?", (episode.chain,)).fetchone()
+            if found is None:
+                # It has gone meanwhile.
+                raise ValidationError("there is no such episode", found=episode.chain)
+            firsts[episode.chain] = found[0]
         _append_tombstones(connection, episodes, firsts, signer, at, why)
         rows = _delete_chains(connection, json.dumps(sorted(firsts.values())))
         connection.execute("COMMIT")
@@ -116,17 +118,6 @@ def _remove_episodes(
         connection.execute("ROLLBACK")
         raise
     return rows
-
-
-def _find_first_rows(connection: sqlite3.Connection, episodes: list[EpisodeSummary]) -> dict[str, int]:
-    """Return where each chain begins, or raise a ValidationError: it has gone meanwhile."""
-    firsts: dict[str, int] = {}
-    for episode in episodes:
-        found = connection.execute("SELECT first FROM chains WHERE name = ?", (episode.chain,)).fetchone()
-        if found is None:
-            raise ValidationError("there is no such episode", found=episode.chain)
-        firsts[episode.chain] = found[0]
-    return firsts
 
 
 def _append_tombstones(
@@ -137,7 +128,6 @@ def _append_tombstones(
     at: float,
     why: str,
 ) -> None:
-    """Append a chain of tombstones, and seal it."""
     (last,) = connection.execute("SELECT max(number) FROM rows").fetchone()
     first = last + 1
     name = f"{PRUNED_PREFIX}{first}"
@@ -163,7 +153,6 @@ def _append_tombstones(
 
 
 def _delete_chains(connection: sqlite3.Connection, firsts: str) -> int:
-    """Delete the chains that begin at these numbers (a JSON list); return how many rows they had."""
     connection.execute(
         "DELETE FROM seals WHERE number IN (SELECT number FROM rows WHERE chain IN (SELECT value FROM json_each(?)))",
         (firsts,),
@@ -188,10 +177,3 @@ def _find_needed_values(connection: sqlite3.Connection) -> set[bytes]:
         if chain not in digests:
             kept.update(find_value_hashes(body))
     return kept
-
-
-def _vacuum(connection: sqlite3.Connection) -> None:
-    """Give the room back, if there is enough of it to do so; what was removed is overwritten already."""
-    with suppress(sqlite3.Error):
-        connection.execute("VACUUM")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

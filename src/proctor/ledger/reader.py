@@ -73,7 +73,6 @@ class EpisodeSummary:
     agent: str = ""
     """Who was granted tools: the first, and how many others; empty: nobody was."""
     tier: str = "none"
-    """How strongly the environment is isolated."""
     refusals: int | None = None
     """Lines that the judge or the gate refused, and requests that were refused."""
     state: str | None = None
@@ -182,7 +181,6 @@ def _without_values(said: EpisodeReset | BatchReset) -> EpisodeReset | BatchRese
 
 
 _FULLY_READ: Final = frozenset({"session_opened", "episode_reset", "batch_reset", "episode_closed"})
-"""The events that are read whole."""
 
 
 def build_summaries_from_ends(file: LedgerFile) -> dict[int, SummaryBuilder]:
@@ -194,7 +192,6 @@ def build_summaries_from_ends(file: LedgerFile) -> dict[int, SummaryBuilder]:
 
 
 def _build_from_ends(chain: ChainEntry, rows: list[StoredRow]) -> SummaryBuilder | None:
-    """Return what the rows at both ends of a chain say, and the one after it."""
     *own, after = rows
     ended = parse_optional_statement(after[3])
     expected = {(number, chain.first) for number in (chain.first, chain.first + 1, chain.last)}

@@ -6,6 +6,7 @@ Rule 2: a chain that is not as it was written is said to be so; what to do about
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,9 +71,7 @@ class RecoveredState:
     """Where the chains of a file stand."""
 
     next: int
-    """The number of the next row."""
     previous: str | None
-    """The head of the last server chain."""
     opened: dict[str, int]
     """The rows that say SessionOpened of sessions that are not closed, in order."""
     states: dict[str, ChainState]
@@ -95,7 +94,6 @@ def recover_state(file: LedgerFile, keeps: ObservationStorage) -> RecoveredState
 
 
 def _read_server_chain(file: LedgerFile, server: ChainEntry) -> tuple[str | None, dict[str, int]]:
-    """Return the head of a server's chain, and the rows that opened the sessions which are open at its end."""
     opened: dict[str, int] = {}
     head = None
     for number, _, seq, body, digest in file.read_chain_rows(server):
@@ -131,7 +129,6 @@ def find_unfinished_chains(file: LedgerFile) -> set[str]:
 def _find_chain_states(
     file: LedgerFile, opened: dict[str, int], keeps: ObservationStorage
 ) -> tuple[dict[str, ChainState], dict[str, str]]:
-    """Return where each session stands, and what is wrong with its latest chain."""
     latest = {session: chains[-1] for session, chains in _find_session_chains(file, opened).items() if chains}
     walks = {chain.first: ChainWalk(chain.first, chain.name, chain.last) for chain in latest.values()}
     damages: dict[int, str] = {}
@@ -164,7 +161,6 @@ def _read_chain_row(walk: ChainWalk, number: int, seq: int, body: bytes, digest:
 
 
 def _find_session_chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, list[ChainEntry]]:
-    """Return the chains of each session, in order."""
     found: dict[str, list[ChainEntry]] = {session: [] for session in opened}
     for chain in file.chains():
         session = session_from_chain_name(chain.name)
@@ -175,14 +171,13 @@ def _find_session_chains(file: LedgerFile, opened: dict[str, int]) -> dict[str, 
 
 def read_unfinished_sessions(path: Path, found: RecoveredState) -> list[UnfinishedSession]:
     """Return the sessions that are not closed, whole."""
-    file = LedgerFile(path, live=True)
+    latest = {session: state.first for session, state in found.states.items()}
     try:
-        counts = _count_sessions(file, found.opened, {session: track.first for session, track in found.states.items()})
-        return [_read_unfinished_session(file, session, found, counts[session]) for session in found.opened]
+        with closing(LedgerFile(path, live=True)) as file:
+            counts = _count_sessions(file, found.opened, latest)
+            return [_read_unfinished_session(file, session, found, counts[session]) for session in found.opened]
     except ValidationError as problem:
         raise ComponentError(f"the ledger {path} is damaged: {problem}") from problem
-    finally:
-        file.close()
 
 
 def _read_unfinished_session(

@@ -76,13 +76,11 @@ class CommitBatch:
         self.after: dict[ChainOwner, ChainState] = {}
         self.waiting: list[Future[None]] = []
         self.gathered = 0
-        """Bytes that the batch holds in memory."""
         self.stored: dict[str, int] = {}
         """Bytes that it stores for each session; those of the values are known once they are compressed."""
         self.owners: dict[bytes, str] = {}
         """Which session states a value first."""
         self.closed: list[str] = []
-        """The sessions that it closes."""
 
     def count(self, session: str, written: EncodedRow) -> None:
         """Count what an event of a session stores."""
@@ -133,7 +131,6 @@ class RowBuilder:
         self._keeps: ObservationStorage = keeps
         self._signer = signer
         self._has_chain = has
-        """Whether a chain of this name is safe in the file."""
         self._clock = wall
         self._safe_states: dict[ChainOwner, ChainState] = dict(chain_states.items())
         self._safe_next_number = next_number
@@ -142,7 +139,6 @@ class RowBuilder:
         self._closed_states: dict[str, ChainState] = {}
         self._known_values: dict[bytes, None] = {}
         self._new_chain_names: set[str] = set()
-        """Names of chains that are not safe yet."""
 
     def begin_run(self, began: RunBegan) -> None:
         """Begin the server's chain, sealed from its first row on: that one has the head of the run before."""
@@ -186,7 +182,13 @@ class RowBuilder:
             self._budget.forget(session)
         for key, chain_state in batch.after.items():
             if chain_state.is_closed and key is not None:
-                self._forget(key, chain_state)
+                del self._safe_states[key]
+                if self._states.get(key) is chain_state:
+                    del self._states[key]
+                self._closed_states.pop(key, None)
+                self._closed_states[key] = chain_state
+        while len(self._closed_states) > MAX_CLOSED_SESSIONS:
+            del self._closed_states[next(iter(self._closed_states))]
 
     def roll_back(self) -> None:
         """Go back to where the last batch that landed left everything."""
@@ -264,7 +266,6 @@ class RowBuilder:
         return self._set_state(key, chain_state)
 
     def _end_chain(self, session: str, at: float | None = None) -> None:
-        """End the session's chain if it is open: nothing more comes in it."""
         chain_state = self._states.get(session)
         if chain_state is None or not chain_state.open:
             return
@@ -287,14 +288,12 @@ class RowBuilder:
         self._append_statement(ended)
 
     def _append_statement(self, own: LedgerStatement, *, first: bool = False) -> None:
-        """Append a statement of the ledger's own to the server's chain."""
         server = self._states[None]
         self._append_row(None, server, (encode_statement_row(own, server.keeps, first=first), None))
 
     def _append_row(
         self, key: ChainOwner, chain_state: ChainState, written: EncodedRow, totals: EpisodeTotals = EMPTY_TOTALS
     ) -> ChainState:
-        """Number, hash and gather a row; return where its chain stands now."""
         body, blobs = written
         batch, number, seq = self.batch, self._next_number, chain_state.seq + 1
         self._next_number = number + 1
@@ -326,15 +325,6 @@ class RowBuilder:
             signature = self._signer.sign(seal_message(chain_state.name, chain_state.seq, chain_state.hash))
             self.batch.seals.append((chain_state.number, self._signer.public, signature))
 
-    def _forget(self, session: str, chain_state: ChainState) -> None:
-        del self._safe_states[session]
-        if self._states.get(session) is chain_state:
-            del self._states[session]
-        self._closed_states.pop(session, None)
-        self._closed_states[session] = chain_state
-        if len(self._closed_states) > MAX_CLOSED_SESSIONS:
-            del self._closed_states[next(iter(self._closed_states))]
-
 
 _HANDLERS: Final[dict[type, Callable[[RowBuilder, Any], None]]] = {
     SessionOpened: RowBuilder._open_session,
@@ -343,4 +333,3 @@ _HANDLERS: Final[dict[type, Callable[[RowBuilder, Any], None]]] = {
     EpisodeClosed: RowBuilder._close_episode,
     SessionClosed: RowBuilder._close_session,
 }
-"""What is more than one row in one chain."""

@@ -35,9 +35,7 @@ ObservationStorage: TypeAlias = Literal["all", "digest"]
 SEAL_EVERY: Final = 1000
 """A chain is sealed after so many rows, besides at its end."""
 INLINE_BYTES: Final = 256
-"""Values of fewer bytes stay in the body."""
 MAX_BODY_BYTES: Final = 2**26
-"""Bytes of a row's body."""
 MAX_CONTAINER_BYTES: Final = 2**22
 """Bytes of the lists and objects in a body that are read into Python's own, which take up to thirty times as many."""
 MOST_VALUES: Final = 2**21
@@ -57,7 +55,6 @@ class RunBegan(_LedgerStatement, frozen=True, kw_only=True, gc=False):
 
     boot: str
     server: str
-    """The version of Proctor."""
     schema: int
     worker: int
     durability: str
@@ -121,7 +118,6 @@ _OBSERVATION_FIELDS: Final[dict[type, str]] = {
     BatchStepped: "observations",
     BatchReset: "observations",
 }
-"""Which field of an event is an observation."""
 NULL_DIGEST: Final = sha256(b"null").hexdigest()
 
 
@@ -138,7 +134,6 @@ class RowBody(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
 _ENCODER: Final = msgspec.json.Encoder()
 _BODY: Final = msgspec.json.Decoder(RowBody)
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading a body may raise."""
 _ANY: Final = msgspec.json.Decoder(Raw)
 _SCALARS: Final = (msgspec.inspect.RawType, msgspec.inspect.FloatType, msgspec.inspect.IntType, msgspec.inspect.StrType)
 
@@ -171,7 +166,6 @@ ENTRY_BYTES: Final = 128
 _STATEMENT: Final[msgspec.json.Decoder[LedgerStatement]] = msgspec.json.Decoder(LedgerStatement)
 
 HashedValues: TypeAlias = list[tuple[bytes, bytes]]
-"""Values with their hashes."""
 EncodedRow: TypeAlias = tuple[bytes, HashedValues | None]
 """A body, and the values that it names and does not hold."""
 
@@ -224,7 +218,6 @@ def count_container_bytes(statement: bytes | Raw) -> int:
 
 
 def _check_container_bytes(statement: bytes | Raw) -> None:
-    """Raise a ValidationError for a statement that would take much more memory than it has bytes."""
     if memoryview(statement).nbytes > MAX_CONTAINER_BYTES and count_container_bytes(statement) > MAX_CONTAINER_BYTES:
         raise ValidationError("a row has too many values", expected=f"at most {MAX_CONTAINER_BYTES} bytes of them")
 

@@ -86,7 +86,6 @@ class DiskSpace:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_low = False
-        """As of the last look."""
         self.free = 0
         self._folder = folder
         self._reserved = reserved
@@ -169,7 +168,6 @@ class StorageBudget:
         self._limits = StorageLimits() if limits is None else limits
         self._space = space
         self._stored: dict[str, int] = {}
-        """By session, since its latest reset."""
         self._envs: dict[str, int] = {}
         """The sessions of batches, and how many environments they have."""
         self._broken: set[str] = set()

@@ -28,7 +28,6 @@ __all__ = ["LedgerFinding", "VerificationReport", "verify"]
 Progress: TypeAlias = Callable[[int, int], None]
 MAX_TRIES: Final = 3
 MOST_KEYS: Final = 4
-"""So many keys are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,6 @@ class VerificationReport:
     headed: bool
     """Heads were given, and every one of them is there: none was pruned."""
     says: str
-    """What was found, in a few sentences, of which the last says what this can prove and what it cannot."""
 
     @property
     def ok(self) -> bool:
@@ -124,7 +122,6 @@ def _row_order(finding: LedgerFinding) -> tuple[bool, int]:
 
 
 def _find_duplicates(audits: list[FileAudit]) -> list[LedgerFinding]:
-    """Return what is in two files: episodes, and runs of one worker."""
     seen: dict[str, Path] = {}
     found: list[LedgerFinding] = []
     for audit in audits:
@@ -202,7 +199,6 @@ def _describe_result(audits: list[FileAudit], asked: ProofInputs, *, damaged: bo
 
 
 def _describe_unsealed_rows(audits: list[FileAudit], asked: ProofInputs) -> Iterator[str]:
-    """Yield how much is not sealed, why that may be, and what to do."""
     found = [(audit, each) for audit in audits for each in audit.unsealed]
     writing = [each.rows for audit, each in found if audit.live]
     if any(writing):
@@ -233,7 +229,6 @@ def _format_chain_count(count: int) -> str:
 
 
 def _describe_proof(asked: ProofInputs) -> str:
-    """Return what a look at the ledger can prove, and what it cannot."""
     if asked.keyed and asked.heads > asked.pruned:
         return (
             "With the key and the heads this can prove that the owner of the key wrote every row up to the last seal of its chain and that "

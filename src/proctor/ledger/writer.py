@@ -52,7 +52,6 @@ Loop: TypeAlias = asyncio.AbstractEventLoop
 OFF_SECONDS: Final = 0.05
 MAX_PENDING_BYTES: Final = 64 * 2**20
 """So many bytes are gathered in memory while nobody waits for a commit; whoever brings more waits."""
-_CLOSED: Final = "the recorder is closed"
 _SUM_OF_BODIES: Final = "SELECT coalesce(sum(length(body)), 0) FROM rows WHERE number BETWEEN ? AND ? AND chain = ?"
 _DURABILITIES: Final = ("full", "normal", "off")
 
@@ -80,10 +79,11 @@ class LedgerWriter:
         limits: StorageLimits | None = None,
         space: DiskSpace | None = None,
     ) -> None:
-        _check_settings(durability, observations)
+        for value, allowed in ((durability, _DURABILITIES), (observations, ("all", "digest"))):
+            if value not in allowed:
+                raise ValidationError("not a setting of a ledger", found=value, expected=" or ".join(allowed))
         self.path: Final = Path(folder) / f"worker-{worker}{SUFFIX}"
-        self._closed_reason = ""
-        """Why nothing more is taken; empty while events are."""
+        self._is_closed = False
         with ExitStack() as held:
             _make_file(self.path)
             held.callback(WriterLock(self.path).release)
@@ -124,8 +124,8 @@ class LedgerWriter:
 
     def record(self, event: Event) -> Awaitable[None] | None:
         """Take the event; what is returned ends when it is safe, and raises a ComponentError if it is not on record."""
-        if self._closed_reason:
-            raise ComponentError(self._closed_reason, expected="no more events")
+        if self._is_closed:
+            raise ComponentError("the recorder is closed", expected="no more events")
         if self._committer.lost:
             self._committer.check(event)
         pace, gathered = self._throttle, self._row_builder.batch.gathered
@@ -151,19 +151,15 @@ class LedgerWriter:
         A ComponentError says that the end could not be stated: what was acknowledged is there all the same, but for
         the last events of durability "off".
         """
-        if self._closed_reason:
+        if self._is_closed:
             return
-        self._closed_reason = _CLOSED
+        self._is_closed = True
         with self._resources:
-            failure: ComponentError | None = None
             try:
                 self._committer.commit_now()
-            except ComponentError as problem:
-                failure = problem
-            self._row_builder.end_run()
-            self._committer.commit_now()
-            if failure is not None:
-                raise failure
+            finally:
+                self._row_builder.end_run()
+                self._committer.commit_now()
 
     def _has_chain(self, name: str) -> bool:
         try:
@@ -173,16 +169,9 @@ class LedgerWriter:
 
 
 async def _wait_until_safe(promise: "asyncio.Future[None] | None", seconds: float) -> None:
-    """Return when the promise has ended, and some time after."""
     if promise is not None:
         await promise
     await asyncio.sleep(seconds)
-
-
-def _check_settings(durability: str, observations: str) -> None:
-    for value, allowed in ((durability, _DURABILITIES), (observations, ("all", "digest"))):
-        if value not in allowed:
-            raise ValidationError("not a setting of a ledger", found=value, expected=" or ".join(allowed))
 
 
 def _recount_stored_bytes(budget: StorageBudget, file: LedgerFile, chain_states: dict[str, ChainState]) -> None:
@@ -344,7 +333,6 @@ class GroupCommitter:
         return None
 
     def _growth(self) -> int:
-        """Return by how many bytes the file grows when the log beside it is copied into it."""
         (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
         (size,) = self._connection.execute("PRAGMA page_size").fetchone()
         return int(max(0, pages * size - self._path.stat().st_size))

@@ -168,7 +168,6 @@ def _list_errors(line: bytes, most_errors: int) -> Malformed:
 
 
 def _id_in(named: object, key: str, prefix: str) -> str | None:
-    """Return the id at `key` of an object, if it is one."""
     found = named.get(key) if isinstance(named, dict) else None
     return found if isinstance(found, str) and _match_ids(prefix)(found) else None
 
@@ -182,7 +181,6 @@ _IdChecks: TypeAlias = tuple[Match, tuple[tuple[Callable[[Any], str | None], str
 
 
 def _id_paths(described: inspect.Type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path to every id in a part of a packet, with the id's prefix."""
     match described:
         case inspect.UnionType(types=options):
             for option in options:

@@ -161,7 +161,6 @@ def _type_schema(described: inspect.Type, parts: Parts) -> Schema:
 
 
 def _part_schema(described: inspect.StructType | inspect.EnumType, part: type, parts: Parts) -> Schema:
-    """Return a reference to a Struct or an enum, which is among the parts from now on."""
     name = part.__name__
     if name not in parts:
         body = (

@@ -260,7 +260,6 @@ def pointer_to(place: Place) -> str:
 
 
 def _words(described: inspect.Type) -> str:
-    """Return what is expected of a value, in words."""
     return VALIDATORS[type(described)].words(described)
 
 
@@ -293,7 +292,6 @@ def _is_bounded(number: inspect.IntType | inspect.FloatType) -> bool:
 
 
 def _describe_value(value: object) -> str:
-    """Return what sort of thing `value` is, in words."""
     match value:
         case None | bool():
             return json.dumps(value)
@@ -306,13 +304,6 @@ def _describe_value(value: object) -> str:
         case int():
             return "a whole number"
     return "a number"
-
-
-def _describe_word(value: object) -> str:
-    """Return what was found in place of one of a closed set: a short word is repeated."""
-    if isinstance(value, str) and len(value) <= LONGEST_WORD:
-        return json.dumps(value)
-    return "another string" if isinstance(value, str) else "another whole number"
 
 
 def _describe_unknown_key(found: UnknownKey, *, hinted: bool) -> str:
@@ -375,7 +366,10 @@ def _is_huge(value: float) -> bool:
 def _word_flaws(words: inspect.EnumType | inspect.LiteralType, value: object, at: Place) -> Flaws:
     known = [word.value for word in words.cls] if isinstance(words, inspect.EnumType) else words.values
     if value not in known:
-        yield _flaw(words, at, _describe_word(value))
+        # A short word in place of one of a closed set is repeated.
+        short = isinstance(value, str) and len(value) <= LONGEST_WORD
+        kind = "string" if isinstance(value, str) else "whole number"
+        yield _flaw(words, at, json.dumps(value) if short else f"another {kind}")
 
 
 def _list_flaws(items: inspect.ListType, value: list[Any], at: Place) -> Flaws:

@@ -1,6 +1,6 @@
 """Writes the packets of one episode around any payload: ids, times, layers, the envelope, and values as JSON.
 
-Rule 1: a packet that leaves here is valid: it is its own line, read back. `check=False` leaves that out, for speed.
+Rule 1: a packet that leaves here is valid: it is its own line, read back.
 Rule 2: no clock and no chance: the first time is passed in, later ones are counted in steps, and ids are counted too.
 Rule 3: a mistake of the caller is a ValidationError that names the field by its JSON pointer, and it changes nothing: a word
     is one of its kind or it is refused, and so is a number that JSON has no form for (NaN, an infinity).
@@ -262,7 +262,6 @@ class PacketWriter:
         policy: PacketDefaults | None = None,
         step: timedelta = _STEP,
         campaign_id: str | None = None,
-        check: bool = True,
     ) -> None:
         self.correlation_id = correlation_id
         self.campaign_id = campaign_id
@@ -270,7 +269,6 @@ class PacketWriter:
         self.previous_packet_id: str | None = None
         self._at = at
         self._step = step
-        self._check = check
         self._count = 0
 
     @property
@@ -280,13 +278,15 @@ class PacketWriter:
 
     def packet(self, payload: PayloadT, **said: Unpack[PacketFields]) -> Packet[PayloadT]:
         """Return a packet with this payload, whole; raw JSON by name is the content of a QueueUpdatePacket."""
-        packet = self._compose(payload, said)
-        return self._count_packet(read_back(packet)[0] if self._check else packet)
+        return self.write(payload, **said)[0]
 
     def write(self, payload: PayloadT, **said: Unpack[PacketFields]) -> tuple[Packet[PayloadT], bytes]:
         """Return such a packet, read back, and the line of JSON that it was read from."""
         packet, line = read_back(self._compose(payload, said))
-        return self._count_packet(packet), line
+        self._at = self._time_after(packet.header.created_at, "/header/created_at")
+        self._count += 1
+        self.previous_packet_id = packet.header.packet_id
+        return packet, line
 
     def queue_update(self, content: Mapping[str, object], **said: Unpack[PacketFields]) -> Packet[Opaque]:
         """Return a packet that says what waits; it is neutral."""
@@ -311,7 +311,6 @@ class PacketWriter:
         return f"{prefix}_{self.correlation_id.removeprefix('corr_')}_{self._count + 1}"
 
     def _compose(self, payload: PayloadT, said: PacketFields) -> Packet[PayloadT]:
-        """Return a packet as it is stated, unchecked."""
         unknown = sorted(said.keys() - _FIELD_NAMES)
         if unknown:
             expected = ", ".join(sorted(_FIELD_NAMES))
@@ -340,20 +339,19 @@ class PacketWriter:
             evidence=self._evidence(said.get("evidence", ())),
             routing=said.get("routing", policy.routing),
         )
-        return Packet(header, compliance, payload, _encode_notes(said))
+        notes = encode_values(said.get("notes", {}), "")
+        for key in notes:
+            if not str(key).startswith(NOTE_PREFIX):
+                raise ValidationError(
+                    f"/{escape_key(str(key))} is no note", found=key, expected=f"a key that begins with {NOTE_PREFIX}"
+                )
+        return Packet(header, compliance, payload, notes)
 
     def _evidence(self, grounds: Grounds) -> fields.Evidence:
-        """Return the section that states `grounds`; without any, the policy's."""
         if isinstance(grounds, fields.Evidence):
             return grounds
         references = [_refer_to(ground) for ground in grounds]
         return fields.Evidence(evidence_refs=references) if references else self.policy.evidence
-
-    def _count_packet(self, packet: Packet[PayloadT]) -> Packet[PayloadT]:
-        self._at = self._time_after(packet.header.created_at, "/header/created_at")
-        self._count += 1
-        self.previous_packet_id = packet.header.packet_id
-        return packet
 
     def _time_after(self, moment: datetime, pointer: str) -> datetime:
         try:
@@ -364,13 +362,3 @@ class PacketWriter:
                 found=moment,
                 expected="a time with an offset, before the end of time",
             ) from problem
-
-
-def _encode_notes(said: PacketFields) -> Opaque:
-    notes = encode_values(said.get("notes", {}), "")
-    for key in notes:
-        if not str(key).startswith(NOTE_PREFIX):
-            raise ValidationError(
-                f"/{escape_key(str(key))} is no note", found=key, expected=f"a key that begins with {NOTE_PREFIX}"
-            )
-    return notes

@@ -15,7 +15,7 @@ Rule 4: a rule of level "warning" says the same and refuses nothing; a promise n
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
@@ -153,13 +153,13 @@ def initial_marks(rules: Rules) -> Marks:
 
 def find_violations(rules: Rules, marks: Marks, event: Event) -> tuple[Violation, ...]:
     """Return the rules that `event` would break if it came now, each with its reason; a caller looks at the level."""
-    told = ((rule, _BREAKS[rule.form](rule, mark, event)) for rule, mark in zip(rules, marks, strict=True))
+    told = ((rule, _find_breach(rule, mark, event)) for rule, mark in zip(rules, marks, strict=True))
     return tuple((rule, reason) for rule, reason in told if reason is not None)
 
 
 def next_marks(rules: Rules, marks: Marks, event: Event) -> Marks:
     """Return the marks once `event` is accepted."""
-    return tuple(_MARKS[rule.form](rule, mark, event) for rule, mark in zip(rules, marks, strict=True))
+    return tuple(_next_mark(rule, mark, event) for rule, mark in zip(rules, marks, strict=True))
 
 
 def open_promises(rules: Rules, marks: Marks) -> tuple[Violation, ...]:
@@ -171,52 +171,30 @@ def open_promises(rules: Rules, marks: Marks) -> tuple[Violation, ...]:
     )
 
 
-def _describe_promise(rule: HouseRule) -> str:
-    return f"{_NAMES[rule.second]}, to which {_NAMES[rule.first]} leads"
-
-
 def _next_packets(count: int) -> str:
     return "the next packet" if count == 1 else f"the next {count} packets"
 
 
-def _breaks_before(rule: HouseRule, mark: int, event: Event) -> str | None:
-    if mark or event not in rule.second:
-        return None
-    return f"{event} comes before any {_NAMES[rule.first]}"
-
-
-def _breaks_never(rule: HouseRule, mark: int, event: Event) -> str | None:
-    if not mark or event not in rule.first:
-        return None
-    return f"{event} comes after {_NAMES[rule.second]}"
-
-
-def _breaks_promise(rule: HouseRule, mark: int, event: Event) -> str | None:
+def _find_breach(rule: HouseRule, mark: int, event: Event) -> str | None:
+    """Return why `event` breaks the rule; None if it does not."""
+    if rule.form is Form.BEFORE:
+        return None if mark or event not in rule.second else f"{event} comes before any {_NAMES[rule.first]}"
+    if rule.form is Form.NEVER:
+        return f"{event} comes after {_NAMES[rule.second]}" if mark and event in rule.first else None
     if not mark or event in rule.second:
         return None
+    promise = f"{_NAMES[rule.second]}, to which {_NAMES[rule.first]} leads"
     if event in _CLOSES:
-        return f"the episode would close before {_describe_promise(rule)}"
-    if mark == 1 and event in _PACKETS:
-        return f"{event} comes where {_describe_promise(rule)}, is due at the latest"
-    return None
+        return f"the episode would close before {promise}"
+    return f"{event} comes where {promise}, is due at the latest" if mark == 1 and event in _PACKETS else None
 
 
-def _mark_promise(rule: HouseRule, mark: int, event: Event) -> int:
-    """Return in how many packets B is due; of several promises the earliest counts, and one B keeps them all."""
+def _next_mark(rule: HouseRule, mark: int, event: Event) -> int:
+    """Return the mark once `event` is accepted; of several promises the earliest counts, and one B keeps them all."""
+    if rule.form is not Form.LEADS:
+        return 1 if event in (rule.first if rule.form is Form.BEFORE else rule.second) else mark
     if event in rule.second:
         mark = 0
     elif mark and event in _PACKETS:
         mark -= 1
     return (rule.within or 0) if not mark and event in rule.first else mark
-
-
-_BREAKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], str | None]]] = {
-    Form.BEFORE: _breaks_before,
-    Form.NEVER: _breaks_never,
-    Form.LEADS: _breaks_promise,
-}
-_MARKS: Final[Mapping[Form, Callable[[HouseRule, int, Event], int]]] = {
-    Form.BEFORE: lambda rule, mark, event: 1 if event in rule.first else mark,
-    Form.NEVER: lambda rule, mark, event: 1 if event in rule.second else mark,
-    Form.LEADS: _mark_promise,
-}

@@ -47,9 +47,7 @@ MOST_HASH: Final = 64
 MOST_NAME: Final = 1024
 
 BODY: Final = "CASE WHEN typeof(body) = 'blob' AND length(body) <= :most_body THEN body ELSE x'' END"
-"""The body of a row in a statement."""
 HASH: Final = f"CASE WHEN typeof(hash) = 'blob' AND length(hash) <= {MOST_HASH} THEN hash ELSE x'' END"
-"""The hash of a row in a statement."""
 CHAIN: Final = "iif(typeof(chain) = 'integer', chain, -1)"
 SEQ: Final = "iif(typeof(seq) = 'integer', seq, -1)"
 """A table's declared types bind who writes, not what a file that somebody made by hand holds."""
@@ -61,7 +59,6 @@ _ENDS: Final = (
     "ON number IN (chains.first, chains.first + 1, chains.last, chains.last + 1) ORDER BY chains.first"
 )
 _MOST_ENDS: Final = 4
-"""So many rows that select has of a chain."""
 _ONE: Final = f"SELECT {COLUMNS} FROM rows WHERE number = :number"
 _CHAIN: Final = (
     f"SELECT number, {CHAIN}, {SEQ}, iif(chain = :first, {BODY}, NULL), iif(chain = :first, {HASH}, NULL) FROM rows "
@@ -83,7 +80,6 @@ class Row:
     """One row of a ledger."""
 
     number: int
-    """Counted in its file."""
     chain: str
     seq: int
     """Counted in its chain, from 0."""
@@ -131,16 +127,13 @@ class LedgerFile:
         self.most_body: Final = LONGEST_CELL if live else most_body
         self.connection: Final = connect_for_reading(path, live=live)
         try:
-            self._check_tables()
+            with self._translate_errors():
+                if not has_tables(self.connection):
+                    # A column of another table could hold what no writer puts there.
+                    raise ValidationError(f"the tables of {self.path} are not those of a ledger")
         except BaseException:
             self.close()
             raise
-
-    def _check_tables(self) -> None:
-        """Raise a ValidationError where a column could hold what no writer puts there."""
-        with self._translate_errors():
-            if not has_tables(self.connection):
-                raise ValidationError(f"the tables of {self.path} are not those of a ledger")
 
     def close(self) -> None:
         """Let go of the file; calling it again does nothing."""
@@ -193,7 +186,6 @@ class LedgerFile:
         return self._select(_CHAINS, of=chains, chains=json.dumps(sorted(chains)), start=start)
 
     def _select(self, select: str, *, of: Set[int] | None = None, **parameters: object) -> Iterator[StoredRow]:
-        """Yield rows, of the chains `of` alone if that is given."""
         with self._translate_errors():
             # Not `yield from`: one who leaves off would close the cursor, perhaps after its connection.
             for row in check_ascending(self.connection.execute(select, {**parameters, "most_body": self.most_body})):
@@ -210,9 +202,8 @@ class LedgerFile:
     def blob(self, digest: bytes) -> bytes | None:
         """Return the stored value with this hash, or raise a ValidationError: it is another one."""
         with self._translate_errors():
-            found = self.connection.execute(
-                "SELECT packed, sum, content FROM blobs WHERE digest = ?", (digest,)
-            ).fetchone()
+            select = "SELECT packed, sum, content FROM blobs WHERE digest = ?"
+            found = self.connection.execute(select, (digest,)).fetchone()
         return None if found is None else decode_blob(digest, *found)
 
     def row(self, name: str, stored: StoredRow) -> Row:

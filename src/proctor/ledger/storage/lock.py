@@ -39,17 +39,17 @@ def has_writer(path: Path) -> bool | None:
         locks = _LOCKS.read_text().splitlines()
     except OSError:
         return None
-    places = {_lock_id(device, found.st_ino) for device in (found.st_dev, _mount_device(beside)) if device is not None}
+    # As the list of locks names a file.
+    places = {
+        f"{os.major(device):02x}:{os.minor(device):02x}:{found.st_ino}"
+        for device in (found.st_dev, _mount_device(beside))
+        if device is not None
+    }
     # 1: FLOCK  ADVISORY  WRITE 4711 fe:01:123456 0 EOF
     held = (line.split() for line in locks if "FLOCK" in line and "WRITE" in line and "->" not in line)
     if any(len(words) > 5 and words[5] in places for words in held):
         return True if found.st_nlink == 1 else None
     return None if _is_contained() else False
-
-
-def _lock_id(device: int, inode: int) -> str:
-    """Return a file as the list of locks names it."""
-    return f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
 
 
 def _mount_device(path: Path) -> int | None:

@@ -19,7 +19,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -35,7 +35,6 @@ BlobRow: TypeAlias = tuple[bytes, int, int, bytes]
 
 INSERT_BLOB: Final = "INSERT OR IGNORE INTO blobs (digest, packed, sum, content) VALUES (?, ?, ?, ?)"
 _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
-"""Reads, and keeps nothing of it."""
 MAX_VALUE_BYTES: Final = 2**28
 """Of a value and of a row, in bytes: no more is written, and no more is read from a file, whatever it says."""
 _PIECE: Final = 2**20
@@ -52,7 +51,6 @@ LONGEST_CELL: Final = MAX_VALUE_BYTES + 2**16
 _SCHEMA_STEPS: Final = 5000
 """How many instructions of SQLite's machine reading the list of tables may take; that of a ledger takes fewer than a hundred."""
 _LONGEST_ENTRY: Final = 2**16
-"""Bytes of one entry in the list of tables."""
 Cells = TypeVar("Cells", bound=tuple[Any, ...])
 Durability: TypeAlias = Literal["full", "normal", "off"]
 
@@ -74,8 +72,6 @@ TABLES: Final = {
 """`chain` in `rows` is the number of the chain's first row; `last` is null while a chain is open; `number` in `seals` is the
 sealed row's; `packed` says whether the content is compressed with zlib, whose padding no hash of the value would cover:
 `sum` is the CRC-32 of the content as it is stored."""
-
-
 _SCHEMA: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
 
@@ -148,12 +144,9 @@ def has_tables(connection: sqlite3.Connection) -> bool:
 
 @cache
 def _make_schema() -> set[tuple[str, str, str, str | None]]:
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         _create_tables(connection)
         return set(connection.execute(_SCHEMA))
-    finally:
-        connection.close()
 
 
 def _load_schema(connection: sqlite3.Connection, path: Path) -> None:
@@ -210,23 +203,22 @@ def connect_for_reading(path: Path, *, live: bool = False) -> sqlite3.Connection
 def _connect_safely(path: Path, *, live: bool) -> sqlite3.Connection:
     """Return a connection that reads a stranger's file, its list of tables read; a ValidationError if that cannot be done safely."""
     _check_log_files(path)
-    connection = sqlite3.connect(
-        _database_uri(path, live), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+    real = path.resolve()
+    # Without a log beside it nobody writes the file, and SQLite need not make one in order to read it (with `mode=ro` it
+    # would, and leave it there). Somebody may begin to write it later: who must not miss that looks at `file_fingerprint`.
+    alone = not live and not real.with_name(real.name + "-wal").exists()
+    uri = f"file:{quote(str(real))}?{'immutable=1' if alone else 'mode=ro'}"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        _restrict(connection)
+        # SQLite trusts nothing of what it reads, and changes nothing.
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
+        for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {pragma}")
         _load_schema(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _restrict(connection: sqlite3.Connection) -> None:
-    """Have SQLite trust nothing of what it reads, and change nothing."""
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
-    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
-        connection.execute(f"PRAGMA {pragma}")
 
 
 def _check_log_files(path: Path) -> None:
@@ -257,23 +249,12 @@ def is_blank(path: Path) -> bool:
     try:
         if not path.stat().st_size:
             return True
-        connection = _connect_safely(path, live=False)
-        try:
+        with closing(_connect_safely(path, live=False)) as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        finally:
-            connection.close()
     except (*SQLITE_ERRORS, OSError, ValidationError):
         return False
     return not application and not tables
-
-
-def _database_uri(path: Path, live: bool) -> str:
-    # Without a log beside it nobody writes the file, and SQLite need not make one in order to read it (with `mode=ro` it
-    # would, and leave it there). Somebody may begin to write it later: who must not miss that looks at `stamp`.
-    real = path.resolve()
-    alone = not live and not real.with_name(real.name + "-wal").exists()
-    return f"file:{quote(str(real))}?{'immutable=1' if alone else 'mode=ro'}"
 
 
 def file_fingerprint(path: Path) -> tuple[object, ...]:
@@ -303,15 +284,12 @@ class ValueTooLarge(ValidationError):
 
 def encode_blob(digest: bytes, value: bytes) -> BlobRow:
     """Return the value as it is stored, compressed if a sample of it says that this helps."""
-    packed, content = _compress(value)
+    packed, content = 0, value
+    if len(zlib.compress(value[:_SAMPLE], 1)) <= _WORTH * min(len(value), _SAMPLE):
+        short = zlib.compress(value, 1)
+        if len(short) < len(value):
+            packed, content = 1, short
     return digest, packed, zlib.crc32(content), content
-
-
-def _compress(value: bytes) -> tuple[int, bytes]:
-    if len(zlib.compress(value[:_SAMPLE], 1)) > _WORTH * min(len(value), _SAMPLE):
-        return 0, value
-    short = zlib.compress(value, 1)
-    return (1, short) if len(short) < len(value) else (0, value)
 
 
 def decode_blob(digest: bytes, packed: int, total: int, content: bytes, most: int = MAX_VALUE_BYTES) -> bytes:
