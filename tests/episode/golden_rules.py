@@ -20,7 +20,6 @@ PARTLY: Final = replace(ROUTING, tools_state=ToolsState.PARTIAL)
 SHAPE_OF_ESCALATION: Final = ("SCHEMA", "E5", "S8", "INV-009")
 
 
-# ----------------------------------------------------------------------------------------------------------- the line
 @golden("JSON-keeps")
 def json_keeps(s: Script) -> None:
     s.takes(s.author.observation({"text": "ünïcode"}, notes={"_seen_by": "a camera"}), "S1")
@@ -55,7 +54,6 @@ def schema_breaks(s: Script) -> None:
     s.takes(s.author.belief(), "S2")
 
 
-# ------------------------------------------------------------------------------------------------- episodes and limits
 @golden("EPISODE_CLOSED-keeps")
 def episode_closed_keeps(s: Script) -> None:
     s.reviews()
@@ -128,7 +126,6 @@ def record_1_breaks(s: Script) -> None:
     s.refuses(s.author.record("approval", {"tool_call_budget": 1}, by="system"), "S1", "RECORD-1")
 
 
-# --------------------------------------------------------------------------------------------------- table, ids, time
 @golden("FSM-keeps")
 def fsm_keeps(s: Script) -> None:
     s.models()

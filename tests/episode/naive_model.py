@@ -109,9 +109,6 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-# -------------------------------------------------------------------------------------------------------- events
-
-
 def event_of(wire: Wire) -> str | None:
     """Return what the table sees of a line, from its content alone; an `open` is no event."""
     if "record" in wire:
@@ -159,9 +156,6 @@ def _alert_event(wire: Wire) -> str:
     if wire["payload"]["alert_type"] == "clear" and wire["header"]["layer_source"] in ("Integrity", 1):
         return "CLEAR"
     return "ALERT"
-
-
-# ----------------------------------------------------------------------------------------- what the log tells us
 
 
 def position(story: Story) -> str:
@@ -338,9 +332,6 @@ def shown(story: Story, place: str) -> str:
     return STATE[place]
 
 
-# ------------------------------------------------------------------------------------------------- the machine
-
-
 def move(place: str, event: str, story: Story) -> list[str] | None:
     """Return the positions passed through, the new one last, or None where the packet is not legal."""
     if event in ("CRITICAL", "HALT"):
@@ -422,9 +413,6 @@ def start_shown(story: Story, place: str, event: str) -> str:
     if place == SETTLE and event in (*OBSERVATIONS, *CLOSES):
         return "S7_REVIEW"
     return shown(story, place)
-
-
-# ------------------------------------------------------------------------------------------------------- rules
 
 
 @dataclass(frozen=True)
@@ -771,9 +759,6 @@ RULES: tuple[Callable[[Case], Found], ...] = (
     limit_2,
     record_1,
 )
-
-
-# ------------------------------------------------------------------------------------------------ many episodes
 
 
 class NaiveJudge:

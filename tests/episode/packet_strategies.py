@@ -54,7 +54,6 @@ TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00", "2026-02-30T00:00:00Z", 
 NEW_KEYS = ("extra", "_note", "a/b~c", "", "Payload")
 
 
-# ---------------------------------------------------------------------------------------------------- valid ones
 def packets(kind: PacketKind | None = None) -> st.SearchStrategy[Wire]:
     """Draw a valid packet, of any kind if none is given; some have notes."""
     return (st.sampled_from(PacketKind) if kind is None else st.just(kind)).flatmap(_packet)
@@ -160,7 +159,6 @@ DRAWN: dict[type, Callable[[Any], Strategy]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------- damaged ones
 Place = tuple[Any, Any]
 """A container, and a key or an index in it."""
 

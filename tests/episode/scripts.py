@@ -174,7 +174,6 @@ class Shelf:
         return put
 
 
-# -------------------------------------------------------------------------------------------------- lines that are wrong
 def edited(packet: AnyPacket, changes: Mapping[str, object]) -> bytes:
     """Return the packet's line with other values at these JSON pointers."""
     line = msgspec.json.decode(packet.line())

@@ -24,8 +24,6 @@ EAST = timezone(timedelta(hours=5, minutes=30))
 TOOLS = ("search", "editor", "shell")
 
 
-# ------------------------------------------------------------------------------------------------ parts of packets
-
 INTENT: Wire = {"summary": "Settle the invoice of the supplier.", "scope": "accounts payable, March"}
 CALM: Wire = {
     "impact": "LOW",
@@ -106,9 +104,6 @@ def packet(kind: str, header: Wire, payload: Wire, **sections: Wire) -> Wire:
     return {"header": {"packet_type": kind, **header}, "mcp": {**ENVELOPE, **sections}, "payload": payload}
 
 
-# ------------------------------------------------------------------------------------------------- payloads by kind
-
-
 def observation(kind: str = "tool_output") -> Wire:
     return {"observation_type": kind, "data": {"balance": 12, "currency": "EUR"}}
 
@@ -184,9 +179,6 @@ def alert(severity: str, at: str, kind: str = "drift", **changes: Any) -> Wire:
 def record(kind: str, correlation_id: str, at: str, by: str = "operator", data: Wire | None = None) -> Wire:
     line: Wire = {"record": kind, "correlation_id": correlation_id, "at": at, "by": by}
     return line if data is None else {**line, "data": data}
-
-
-# ------------------------------------------------------------------------------------------------------- one walk
 
 
 class Task(NamedTuple):
@@ -759,9 +751,6 @@ ANYTHING: tuple[Callable[[Walk], Wire], ...] = (
 )
 
 
-# -------------------------------------------------------------------------------------------- right with a twist
-
-
 def _rush_back(walk: Walk, wire: Wire) -> None:
     walk.at = walk.seconds
     wire["header"]["created_at"] = walk.stamp(walk.seconds - 50)
@@ -836,9 +825,6 @@ def twist(walk: Walk, wire: Wire) -> None:
     about_tokens = "token_id" in wire["payload"] or "revoked_token_ids" in wire["payload"]
     change = _wrong_issuer if about_tokens and walk.chance(0.5) else walk.rng.choice(TWISTS)
     change(walk, wire)
-
-
-# ------------------------------------------------------------------------------------------------------- spoilers
 
 
 def by_somebody_else(_walk: Walk, wire: Wire) -> None:
@@ -945,8 +931,6 @@ SPOILERS: dict[str, tuple[Callable[[Walk, Wire], None], ...]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------- lines that are broken
-
 Breakage = tuple[bytes, set[str], bool]
 
 
@@ -1040,9 +1024,6 @@ BREAKAGES: tuple[Callable[[Walk], Breakage], ...] = (
 )
 
 
-# ------------------------------------------------------------------------------------------------------- streams
-
-
 # How often a walk says something wrong: some never do.
 CARE = (0.0, 0.06, 0.15, 0.15, 0.3, 0.3)
 
@@ -1062,8 +1043,6 @@ def stream(seed: int, count: int, *, at_once: int = 6, length: int = 70) -> Iter
         if walk.left <= 0 or (walk.place == "CLOSED" and rng.random() < 0.3):
             walks.pop(index)
 
-
-# ------------------------------------------------------------------------------------------------------- mutations
 
 STRANGE: tuple[Any, ...] = (
     None,

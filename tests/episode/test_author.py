@@ -80,7 +80,6 @@ def one_of_each(a: Author) -> list[AnyPacket]:
     ]
 
 
-# ----------------------------------------------------------------------------------------------------- whole and valid
 def test_every_kind_can_be_written_from_a_few_words() -> None:
     packets = one_of_each(an_author())
 
@@ -116,7 +115,6 @@ def test_the_same_words_give_the_same_lines() -> None:
     assert [packet.line() for packet in first] == [packet.line() for packet in second]
 
 
-# ------------------------------------------------------------------------------------------------------------- counting
 def test_ids_times_and_links_are_counted() -> None:
     a = an_author(step=timedelta(minutes=5), campaign_id="camp_one")
     headers = [a.observation({"level": 3}).header, a.belief().header, a.decision("ACT").header]
@@ -180,7 +178,6 @@ def test_a_mistake_changes_nothing() -> None:
     assert (packet.header.packet_id, packet.header.created_at) == ("pkt_test_2", START + timedelta(seconds=1))
 
 
-# ------------------------------------------------------------------------------------------------------------ envelope
 def test_the_policy_says_what_is_not_said() -> None:
     strict = replace(QUALITY, quality_tier=QualityTier.SUPERB)
     a = an_author(policy=varied(PacketDefaults(), quality=strict, layers={PacketKind.BELIEF_UPDATE: 2}))
@@ -273,7 +270,6 @@ def test_notes_are_kept() -> None:
     assert b'"_why":{"because":[1,null]}' in packet.line()
 
 
-# ------------------------------------------------------------------------------------------------------------- payloads
 def test_whole_parts_are_kept_as_they_are() -> None:
     a = an_author()
     a.decision("VERIFY_FIRST")
@@ -390,7 +386,6 @@ def test_a_record_says_what_it_is_told() -> None:
     assert (record.by, record.at, record.data) == ("operator", at, {"why": Raw(b'"enough"')})
 
 
-# ------------------------------------------------------------------------------------------------------------- mistakes
 LOOP: Final[list[object]] = []
 LOOP.append(LOOP)
 
@@ -479,7 +474,6 @@ def test_a_correlation_id_that_is_none_is_named(correlation_id: str) -> None:
         Author(correlation_id, at=START).belief()
 
 
-# ----------------------------------------------------------------------------------------------------------- properties
 TEXT: Final = st.text(max_size=12)
 JSON_VALUES: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,

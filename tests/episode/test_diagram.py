@@ -37,7 +37,6 @@ class Drawing(NamedTuple):
     attributes: dict[tuple[str, str], dict[str, str]]
 
 
-# -------------------------------------------------------------------------------------------- two small, strict readers
 _MERMAID_LINES = (
     ("every", re.compile(r'    state "([^"\n]+)" as (\w+)')),
     # As in Mermaid's own lexer: a colon or a semicolon ends a description, a hyphen ends an id.
@@ -127,7 +126,6 @@ READERS = {Notation.MERMAID: read_mermaid, Notation.DOT: read_dot}
 both = pytest.mark.parametrize("notation", Notation)
 
 
-# ----------------------------------------------------------------------------------------------------------- the machine
 def kind_of(event: Event) -> str:
     """Return the words of an event that no picture can leave out."""
     if event.name.endswith("CLOSE"):
@@ -249,7 +247,6 @@ def test_a_token_issued_and_a_token_revoked_keep_their_names() -> None:
     assert label.split("\n") == ["ToolAuthorizationToken", "ToolAuthorizationToken(revoked)"]
 
 
-# ---------------------------------------------------------------------------------------------------------------- a walk
 def accepted(event: Event | None, *path: ProtocolState, synthetic: tuple[SyntheticTransition, ...] = ()) -> Verdict:
     return Verdict(True, "corr_a", "pkt_a", event, path, (), (), None, None, synthetic=synthetic)
 

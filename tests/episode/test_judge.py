@@ -50,7 +50,6 @@ def closed(judge: Judge, name: str = "corr_a") -> None:
     assert judge.apply(by.record("close")).accepted
 
 
-# --------------------------------------------------------------------------------------------------- lines of any kind
 def test_a_line_may_be_bytes_text_a_packet_or_a_record() -> None:
     by = author()
     first, second, third = by.observation({"seen": 1}), by.observation({"seen": 2}), by.observation({"seen": 3})
@@ -95,7 +94,6 @@ def test_blank_lines_of_a_stream_are_passed_over() -> None:
     assert len(list(Judge().stream(lines))) == 1
 
 
-# ------------------------------------------------------------------------------------------------------------ outcomes
 def test_an_episode_is_open_then_conforming() -> None:
     judge = Judge()
     judge.apply(author().observation({"seen": 1}))
@@ -168,7 +166,6 @@ def by_token(by: Author) -> str:
     return f"token_{by.correlation_id.removeprefix('corr_')}_{4}"
 
 
-# -------------------------------------------------------------------------------------------------------------- limits
 def test_no_more_episodes_are_open_than_the_limit_says_and_none_is_dropped() -> None:
     judge = Judge(limits=Limits(open_episodes=1))
     by = author()
@@ -227,7 +224,6 @@ def test_an_episode_at_its_limit_takes_records_and_emergencies() -> None:
     assert judge.apply(by.record("close", by="operator")).accepted
 
 
-# --------------------------------------------------------------------------------------------------------- emergencies
 def test_no_layer_rule_and_no_house_rule_holds_up_an_emergency() -> None:
     rules = load_rules("CALM: never IntegrityAlertPacket after ObservationPacket")
     judge = Judge(Settings(layer_rules="error"), rules=rules)  # type: ignore[arg-type]  # by its word
@@ -250,7 +246,6 @@ def test_a_name_that_is_taken_holds_up_even_an_emergency() -> None:
     assert judge.apply(by.alert("CRITICAL", packet_id=seen.header.packet_id)).rules == ("ID-1",)
 
 
-# -------------------------------------------------------------------------------------------------------------- budgets
 def test_who_has_spent_too_much_is_given_no_task() -> None:
     judge = Judge()
     by = author()
@@ -265,7 +260,6 @@ def test_who_has_spent_too_much_is_given_no_task() -> None:
     assert "500 tokens of 10" in verdict.reason
 
 
-# ------------------------------------------------------------------------------------------------------------ the clock
 def test_a_judge_without_a_clock_cannot_be_asked_for_one() -> None:
     with pytest.raises(ValidationError, match="needs a clock"):
         Judge(Settings(clock="wall"))  # type: ignore[arg-type]  # by its word
@@ -308,7 +302,6 @@ def test_a_snapshot_that_needs_a_clock_is_not_restored_without_one() -> None:
     assert Judge.restore(judge.snapshot(), now=lambda: NOW).snapshot() == judge.snapshot()
 
 
-# -------------------------------------------------------------------------------------------------------------- records
 def test_what_the_api_does_stands_in_its_lines() -> None:
     judge = Judge()
     by = author()
@@ -355,7 +348,6 @@ def test_a_record_that_could_not_be_read_back_is_the_callers_mistake(mistake: An
     assert judge.snapshot() == before
 
 
-# ------------------------------------------------------------------------------------------------------------ snapshots
 @pytest.mark.parametrize("damaged", [b"", b"{}", b"\xff", b"[" * 100_000, b'{"type":"proctor judge 1"}'])
 def test_what_is_no_snapshot_is_refused(damaged: bytes) -> None:
     with pytest.raises(ValidationError, match="no snapshot"):
@@ -386,7 +378,6 @@ def test_open_closed_and_refused_episodes_survive_a_snapshot() -> None:
     assert again.apply(by.directive("tool")).accepted
 
 
-# ----------------------------------------------------------------------------------------------------------------- ways
 def test_a_packet_whose_content_was_refused_needs_no_way() -> None:
     judge = Judge()
     by = author()

@@ -36,7 +36,6 @@ def warned(stage: Stage, line: AnyPacket) -> list[str]:
     return [finding.reason for finding in verdict.warnings]
 
 
-# ------------------------------------------------------------------------------------------------------- house rules
 def test_a_rule_of_the_user_refuses_a_packet_and_a_record() -> None:
     stage = staged("ASK: approval record before DecisionPacket(ACT)\nLAST: never close after IntegrityAlertPacket")
     stage.models()
@@ -94,7 +93,6 @@ def test_a_refused_packet_keeps_no_promise() -> None:
     stage.takes(stage.author.decision("ACT"), "S3")
 
 
-# ------------------------------------------------------------------------------------------------------------ limits
 def machine(limits: Limits) -> Machine:
     return Machine(JudgingContext(Settings()), limits)
 
@@ -153,7 +151,6 @@ def test_a_packet_that_the_table_refuses_is_also_held_against_the_limits() -> No
     stage.refuses(stage.author.directive(None, safety="WRITE", token="token_1"), "S6", "E4", "LIMIT-2")
 
 
-# ------------------------------------------------------------------------------------------------------- late tasks
 def test_each_task_is_warned_about_in_its_own_time_and_once() -> None:
     stage = Stage()
     stage.decides("ACT")
@@ -197,7 +194,6 @@ def test_a_late_result_is_warned_about_again_and_only_for_the_task_that_it_ends(
     ]
 
 
-# -------------------------------------------------------------------------------------------------------------- time
 def wall(second: int) -> datetime:
     return START + timedelta(days=1, seconds=second)
 
@@ -225,7 +221,6 @@ def test_the_clock_is_the_greatest_time_that_was_stated() -> None:
     assert after.clock == wall(0)
 
 
-# ------------------------------------------------------------------------------------------------------- the closed
 def test_a_closed_episode_takes_neither_packets_nor_records() -> None:
     author = Author("corr_1", at=START)
     closed = replace(new_episode("corr_1"), position=Position.CLOSED)

@@ -80,8 +80,6 @@ def never_met(met: Counter[str]) -> list[str]:
     return [name for name in names if not met[name]]
 
 
-# -------------------------------------------------------------------------------------- the model by itself, by hand
-
 LOOP = "see believe VERIFY_FIRST plan read succeed see integrate"
 ACTING = "see believe ACT token write"
 # The row of DECISIONS part D, the words said, then what the last of them gets: its path, or the rules that it breaks.
@@ -174,9 +172,6 @@ def test_the_model_answers_as_the_decisions_say(row: int, words: str, outcome: s
     assert all(answer.accepted for answer in before), f"D{row}"
 
 
-# ---------------------------------------------------------------------------------------------- the same lines, twice
-
-
 @pytest.mark.slow
 def test_judge_and_model_agree_on_a_long_stream_that_meets_every_state_rule_and_event() -> None:
     met = met_in(Judge(), NaiveJudge(), stream(11, 8_000)) + met_at_the_limits(seeds=10, lines=200)
@@ -222,8 +217,6 @@ def test_a_stream_without_its_refused_lines_is_judged_the_same() -> None:
 
     assert [everything(again.apply(line)) for line, _ in kept] == [verdict for _, verdict in kept]
 
-
-# --------------------------------------------------------------------------------------------------- step by step
 
 SECTIONS = {
     "stakes": st.fixed_dictionaries(

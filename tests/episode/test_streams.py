@@ -147,8 +147,6 @@ def _correlation(said: Said) -> str:
     return str(wire.get("header", wire)["correlation_id"])
 
 
-# ---------------------------------------------------------------------------------------------------- whatever comes
-
 KEYS = st.sampled_from(
     ("header", "mcp", "payload", "record", "correlation_id", "at", "by", "data", "packet_type", "_n")
 )

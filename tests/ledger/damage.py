@@ -15,7 +15,7 @@ from msgspec import Raw
 from proctor.ledger.audit import FileAudit, LedgerFinding
 from proctor.ledger.chain import genesis_hash, row_hash
 from proctor.models.events import Event
-from tests.ledger.session_events import SIGNER, closed, left, opened, reset, step, written
+from tests.ledger.session_events import SIGNER, altered, closed, left, opened, reset, step, written
 
 COLUMNS = {
     "rows": ("number", "chain", "seq", "body", "hash"),
@@ -42,9 +42,7 @@ def story(steps: int) -> Iterator[Event]:
 def story_file(folder: Path, steps: int) -> Path:
     """The story as a file, which nothing lies beside."""
     path = written(folder, story(steps))
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = DELETE")
-    connection.close()
+    altered(path, "PRAGMA journal_mode = DELETE")
     return path
 
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from proctor.ledger.export import write_bundle
 from proctor.ledger.reader import Ledger
-from tests.ledger.session_events import session, step, written
+from tests.ledger.session_events import altered, session, step, written
 
 MIB = 2**20
 LONG = b'{"observation":"' + b"0123456789" * 60 + b'"}'
@@ -38,9 +38,7 @@ def bombed_bundle(folder: Path, mebibytes: int) -> Path:
     with Ledger.open(long_story(folder / "ledger")) as ledger:
         write_bundle(ledger, "s.1", path)
     content = bomb(mebibytes)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE blobs SET packed = 1, sum = ?, content = ?", (zlib.crc32(content), content))
-    connection.close()
+    altered(path, ("UPDATE blobs SET packed = 1, sum = ?, content = ?", (zlib.crc32(content), content)))
     return path
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -143,13 +144,26 @@ def writer(folder: Path, **changed: Any) -> LedgerWriter:
     return LedgerWriter(folder, **(settings | changed))
 
 
-def written(folder: Path, events: Iterable[Event], **changed: Any) -> Path:
-    """Write the events and close; return the file."""
+def begun(folder: Path, events: Iterable[Event], **changed: Any) -> LedgerWriter:
+    """Return a writer that has taken the events."""
     into = writer(folder, **changed)
     for event in events:
         into.record(event)
+    return into
+
+
+def written(folder: Path, events: Iterable[Event], **changed: Any) -> Path:
+    """Write the events and close; return the file."""
+    into = begun(folder, events, **changed)
     into.close()
     return into.path
+
+
+def altered(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> None:
+    """Execute statements, some with their values, on a file that nobody writes."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for each in statements:
+            connection.execute(*([each] if isinstance(each, str) else each))
 
 
 def rows(path: Path, chain: str) -> list[Row]:

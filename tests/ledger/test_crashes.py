@@ -19,7 +19,7 @@ from proctor.ledger.storage.ledger_file import Row
 from proctor.ledger.verify import verify
 from proctor.models.events import EpisodeStepped
 from tests.ledger.damage import LONG, story_file
-from tests.ledger.session_events import SIGNER, opened, reset, step, writer
+from tests.ledger.session_events import SIGNER, begun, opened, reset, step, writer
 
 WRITING = """
 import asyncio, os, sys
@@ -102,9 +102,7 @@ class Torn:
     """A file and its log at some moment, of which any part of the last commit can be missing."""
 
     def __init__(self, folder: Path) -> None:
-        into = writer(folder / "live")
-        for event in (opened(), reset(), step(number=1)):
-            into.record(event)
+        into = begun(folder / "live", [opened(), reset(), step(number=1)])
         self.before = log_of(into.path).stat().st_size
         into.record(step(number=2, observation=Raw(LONG)))
         self.file, self.log = into.path.read_bytes(), log_of(into.path).read_bytes()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from proctor.episode.judge import Judge
-from proctor.errors import ComponentError, MissingExtraError, ValidationError
+from proctor.errors import MissingExtraError, ValidationError
 from proctor.ledger.export import (
     PROGRESS_EVERY,
     encode_packets,

@@ -18,7 +18,7 @@ from proctor.ledger.verify import verify
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import Event
 from tests.ledger.damage import LONG
-from tests.ledger.session_events import SIGNER, closed, left, opened, reset, rows, run, safe, step, writer
+from tests.ledger.session_events import SIGNER, begun, closed, left, opened, reset, rows, run, safe, step, writer
 
 Breaks = Callable[[sqlite3.Connection], object]
 
@@ -56,9 +56,7 @@ def numbers(path: Path, chain: str = "s.1") -> list[int]:
 
 @pytest.mark.parametrize("breaks", BREAKS)
 def test_what_could_not_be_stored_is_refused_and_leaves_no_trace(tmp_path: Path, breaks: Breaks) -> None:
-    into = writer(tmp_path)
-    for event in (opened(), reset(), step(number=1)):
-        into.record(event)
+    into = begun(tmp_path, [opened(), reset(), step(number=1)])
     head = into.head("s")
 
     breaks(connection_of(into))
@@ -117,9 +115,7 @@ def test_a_chain_whose_beginning_was_not_stored_does_not_exist(tmp_path: Path) -
 
 
 def test_a_long_value_whose_commit_failed_is_stored_by_the_next(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in (opened(), reset()):
-        into.record(event)
+    into = begun(tmp_path, [opened(), reset()])
     read_only(connection_of(into))
     with pytest.raises(ComponentError):
         into.record(step(observation=Raw(LONG)))
@@ -357,9 +353,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.system
 def test_a_disk_that_is_really_full_keeps_what_was_acknowledged(tiny_disk: Path, tmp_path: Path) -> None:
-    into = writer(tiny_disk)
-    into.record(opened())
-    into.record(reset())
+    into = begun(tiny_disk, [opened(), reset()])
     kept, failed = [], 0
     for number in range(1, 400):
         try:

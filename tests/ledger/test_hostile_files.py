@@ -1,7 +1,6 @@
 """What a stranger's file can do to who verifies, lists and shows it."""
 
 import os
-import sqlite3
 import subprocess
 import sys
 import zlib
@@ -30,7 +29,7 @@ from tests.ledger.hostile import (
     many_ways,
     written_by_hand,
 )
-from tests.ledger.session_events import batch_step, opened, reset, writer
+from tests.ledger.session_events import altered, batch_step, begun, opened, reset, writer
 
 MEASURED = """
 import sys
@@ -195,9 +194,7 @@ def test_what_is_no_regular_file_is_no_ledger(tmp_path: Path, make: object) -> N
 
 
 def test_a_ledger_behind_a_link_is_read_with_its_log(tmp_path: Path) -> None:
-    into = writer(tmp_path / "live")
-    for event in (opened(), reset()):
-        into.record(event)
+    into = begun(tmp_path / "live", [opened(), reset()])
     link = tmp_path / "link.ledger"
     link.symlink_to(into.path)
 
@@ -230,9 +227,7 @@ def test_what_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatc
 
 def settle(path: Path, body: bytes) -> None:
     """Have the first row of the chain s.1 say `body`."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE rows SET body = ? WHERE number = (SELECT first FROM chains WHERE name = 's.1')", (body,))
-    connection.close()
+    altered(path, ("UPDATE rows SET body = ? WHERE number = (SELECT first FROM chains WHERE name = 's.1')", (body,)))
 
 
 @pytest.mark.parametrize("command", ["list", "show", "export", "verify"])
@@ -338,9 +333,7 @@ def test_the_parts_of_a_batch_s_rewards_are_as_large_as_the_batch(monkeypatch: p
 
 
 def test_a_server_reads_again_what_an_earlier_version_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    into = writer(tmp_path)
-    into.record(opened(settings={"many": [[]] * 1500}))
-    into.record(reset())
+    into = begun(tmp_path, [opened(settings={"many": [[]] * 1500}), reset()])
     into.close()
     monkeypatch.setattr(rows, "MAX_CONTAINER_BYTES", 3000)
     monkeypatch.setattr(ledger_file, "MAX_BODY_BYTES", 3000)

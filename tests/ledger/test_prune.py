@@ -13,6 +13,7 @@ from proctor.models.events import Event
 from tests.ledger.damage import LONG
 from tests.ledger.session_events import (
     SIGNER,
+    altered,
     closed,
     episode,
     left,
@@ -155,10 +156,7 @@ def test_values_that_a_later_run_keeps_as_digests_only_go(tmp_path: Path) -> Non
 
 def test_a_pruning_heals_values_that_an_earlier_one_left_behind(tmp_path: Path) -> None:
     path = written(tmp_path, session("s", episodes=2))
-    connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO blobs VALUES (x'00', 0, 0, x'')")
-    connection.commit()
-    connection.close()
+    altered(path, "INSERT INTO blobs VALUES (x'00', 0, 0, x'')")
 
     prune(path, ["s.1"], SIGNER)
 

@@ -14,6 +14,7 @@ from proctor.models.events import AgentGranted, Event, PacketJudged
 from tests.ledger.session_events import (
     NOON,
     SIGNER,
+    altered,
     batch_reset,
     batch_step,
     closed,
@@ -84,10 +85,7 @@ def test_a_summary_is_the_same_whether_the_server_ended_the_chain_or_not(tmp_pat
     """Of an ended chain four rows are read; of others, as here after the server's row has gone, all of them."""
     path = written(tmp_path, session("s", steps=5))
     quick = found(path, "s.1")
-    connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
-    connection.commit()
-    connection.close()
+    altered(path, "DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
 
     assert found(path, "s.1") == quick
 
@@ -219,9 +217,7 @@ def test_one_file_whose_pages_are_damaged_hides_no_other(tmp_path: Path) -> None
 def test_a_file_that_nothing_was_written_to_is_passed_over(tmp_path: Path, statement: str | None) -> None:
     """A server that is killed while it starts leaves one, and one that starts has one for a moment."""
     written(tmp_path, session())
-    connection = sqlite3.connect(tmp_path / "worker-1.ledger")
-    connection.execute(statement or "SELECT 1").close()
-    connection.close()
+    altered(tmp_path / "worker-1.ledger", statement or "SELECT 1")
     (tmp_path / "worker-1.ledger").touch()
 
     with Ledger.open(tmp_path) as ledger:
@@ -235,10 +231,7 @@ def test_a_file_that_nothing_was_written_to_is_passed_over(tmp_path: Path, state
 def test_a_row_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, session())
     number = rows(path, "s.1")[3].number
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE rows SET body = x'7b' WHERE number = ?", (number,))
-    connection.commit()
-    connection.close()
+    altered(path, ("UPDATE rows SET body = x'7b' WHERE number = ?", (number,)))
 
     with pytest.raises(ValidationError, match=rf"row {number} .*s\.1, 3"):
         rows(path, "s.1")
@@ -296,10 +289,7 @@ def test_agents_refusals_and_the_state_are_told_of_an_open_episode(tmp_path: Pat
 def test_they_are_told_of_an_ended_one_whether_its_rows_are_read_or_not(tmp_path: Path) -> None:
     path = written(tmp_path, [*STORY, *END])
     quick = summed_up(path)
-    connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
-    connection.commit()
-    connection.close()
+    altered(path, "DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
 
     assert told(quick) == ("one +1", "process", 2, "S9_SAFEMODE")
     assert summed_up(path) == quick

@@ -11,6 +11,7 @@ from proctor.models.events import Event, SessionResumed, encode_event
 from tests.ledger.damage import LONG
 from tests.ledger.session_events import (
     SIGNER,
+    altered,
     batch_reset,
     batch_step,
     closed,
@@ -162,10 +163,7 @@ def test_a_chain_that_was_touched_is_said_to_be_damaged(tmp_path: Path) -> None:
 
 def test_a_servers_chain_that_cannot_be_read_is_a_component_error(tmp_path: Path) -> None:
     path = written(tmp_path, [opened()])
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE rows SET body = x'7b' WHERE number = 1")
-    connection.commit()
-    connection.close()
+    altered(path, "UPDATE rows SET body = x'7b' WHERE number = 1")
 
     with pytest.raises(ComponentError, match="damaged"):
         writer(tmp_path)

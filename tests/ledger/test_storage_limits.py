@@ -39,6 +39,7 @@ from tests.ledger.session_events import (
     SIGNER,
     batch_reset,
     batch_step,
+    begun,
     closed,
     failure,
     left,
@@ -86,7 +87,6 @@ def stored_steps(path: Path, chain: str = "s.1") -> list[int]:
     return [row.event.step for row in rows(path, chain) if isinstance(row.event, EpisodeStepped)]
 
 
-# ------------------------------------------------------------------------------------------------------- the disk
 def test_a_disk_is_looked_at_by_bytes_and_by_time_and_not_for_each_event() -> None:
     disk = FakeDisk()
     space = disk.space()
@@ -180,7 +180,6 @@ def test_the_disk_of_a_folder_has_a_size(tmp_path: Path) -> None:
     assert found.size >= found.free > 0
 
 
-# ------------------------------------------------------------------------------------------------------ the budget
 def test_how_things_end_is_always_stored_and_nothing_else_is() -> None:
     disk = FakeDisk(free=0)
     space = disk.space()
@@ -262,7 +261,6 @@ def test_a_batch_stores_so_much_for_each_environment_until_all_are_reset() -> No
     budget.check(batch_step(), 1)
 
 
-# ------------------------------------------------------------------------------------------------------ the ledger
 @pytest.mark.parametrize(
     "event", [step(observation=noise(5000)), step(metadata=noise(5000)), reset(epoch=2, scene=noise(5000))]
 )
@@ -307,9 +305,7 @@ def taken(into: LedgerWriter, events: Iterable[Event]) -> int:
 
 
 def test_an_episode_that_is_full_ends_and_the_session_goes_on_with_the_next(tmp_path: Path) -> None:
-    into = writer(tmp_path, limits=StorageLimits(episode_bytes=200_000))
-    for each in (opened(), reset(), opened("t"), reset("t")):
-        into.record(each)
+    into = begun(tmp_path, [opened(), reset(), opened("t"), reset("t")], limits=StorageLimits(episode_bytes=200_000))
 
     stored = taken(into, (step(number=number, observation=noise(10_000)) for number in range(1, 100)))
     into.record(step("t", number=1))
@@ -326,9 +322,7 @@ def test_an_episode_that_is_full_ends_and_the_session_goes_on_with_the_next(tmp_
 
 
 def test_what_counts_is_what_is_stored_not_what_was_seen(tmp_path: Path) -> None:
-    into = writer(tmp_path, limits=StorageLimits(episode_bytes=200_000))
-    for each in (opened(), reset()):
-        into.record(each)
+    into = begun(tmp_path, [opened(), reset()], limits=StorageLimits(episode_bytes=200_000))
 
     stored = taken(into, (step(observation=Raw(b'"%d%b"' % (number, b"a" * 100_000))) for number in range(50)))
     into.close()
@@ -351,9 +345,7 @@ def test_rows_that_are_refused_count_for_their_session_outside_of_its_episodes_a
 
 def test_what_an_earlier_run_stored_counts_after_a_restart(tmp_path: Path) -> None:
     limits = StorageLimits(episode_bytes=50_000)
-    before = writer(tmp_path, limits=limits)
-    for each in (opened(), reset()):
-        before.record(each)
+    before = begun(tmp_path, [opened(), reset()], limits=limits)
     for number in range(1, 30):
         before.record(step(number=number, tool="x" * 1000))
     before.close()
@@ -368,10 +360,7 @@ def test_what_an_earlier_run_stored_counts_after_a_restart(tmp_path: Path) -> No
 
 def test_below_the_floor_episodes_end_on_record_and_go_on_when_there_is_space(tmp_path: Path) -> None:
     disk = FakeDisk()
-    into = writer(tmp_path, space=disk.space())
-    into.record(opened())
-    into.record(reset())
-    into.record(step(number=1))
+    into = begun(tmp_path, [opened(), reset(), step(number=1)], space=disk.space())
 
     disk.free, disk.now = 99 * MIB, disk.now + LOOK_SECONDS
     into.record(step(number=2))  # the look comes after a commit
@@ -406,9 +395,7 @@ def test_what_nobody_waits_for_is_gathered_up_to_a_limit(
         insert_blobs(batch, connection)
 
     async def recorded() -> int:
-        into = writer(tmp_path, durability=durability)
-        into.record(opened())
-        into.record(reset())
+        into = begun(tmp_path, [opened(), reset()], durability=durability)
         into._committer.commit_now()
         monkeypatch.setattr(CommitBatch, "insert_blobs", held)
         number, waiting = 0, None
@@ -458,7 +445,6 @@ def test_a_real_disk_is_never_filled_up_and_every_chain_on_it_is_sealed(disk: Pa
     assert verify(disk, public=SIGNER.public).ok
 
 
-# -------------------------------------------------------------------------------------------------------------- pace
 def test_large_events_of_a_session_have_a_pace_and_small_ones_have_none() -> None:
     now = [100.0]
     pace = LargeEventThrottle(lambda: now[0])

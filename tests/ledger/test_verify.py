@@ -17,7 +17,7 @@ from proctor.ledger.storage.lock import WriterLock
 from proctor.ledger.storage.sqlite import BUNDLE_APPLICATION_ID
 from proctor.ledger.verify import VerificationReport, verify
 from tests.ledger.damage import COLUMNS, Touched, append_row, drop_chains, forge, story, story_file
-from tests.ledger.session_events import SIGNER, opened, reset, rows, session, step, writer, written
+from tests.ledger.session_events import SIGNER, altered, begun, opened, reset, rows, session, step, writer, written
 
 NO_WRITER = "no server is seen writing to the file"
 UNENDED = f"the run of the server has no end: it was killed, or its end was dropped; {NO_WRITER}"
@@ -213,12 +213,13 @@ def test_another_table_is_found(touched: Touched) -> None:
 
 def cut(path: Path, last: int) -> None:
     """Drop everything after a row, as consistently as one without the key can."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("DELETE FROM rows WHERE number > ?", (last,))
-    connection.execute("DELETE FROM seals WHERE number > ?", (last,))
-    connection.execute("DELETE FROM chains WHERE first > ?", (last,))
-    connection.execute("UPDATE chains SET last = NULL WHERE last > ?", (last,))
-    connection.close()
+    altered(
+        path,
+        ("DELETE FROM rows WHERE number > ?", (last,)),
+        ("DELETE FROM seals WHERE number > ?", (last,)),
+        ("DELETE FROM chains WHERE first > ?", (last,)),
+        ("UPDATE chains SET last = NULL WHERE last > ?", (last,)),
+    )
 
 
 def test_rows_that_were_dropped_from_the_end_are_named_with_a_head(tmp_path: Path) -> None:
@@ -289,9 +290,7 @@ def test_a_ledger_that_says_that_it_is_a_bundle_is_found(tmp_path: Path) -> None
     path = written(tmp_path, [*session("a"), *session("b")])
     other = tmp_path / "other.ledger"
     drop_chains(path, "server.b")
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA application_id = {BUNDLE_APPLICATION_ID}")
-    connection.close()
+    altered(path, f"PRAGMA application_id = {BUNDLE_APPLICATION_ID}")
     shutil.copy(path, other)
 
     assert told(looked(other)) == ["a bundle has one episode, and nothing else"]
@@ -305,9 +304,7 @@ def told(report: VerificationReport) -> list[str]:
 
 def killed(folder: Path) -> Path:
     """A ledger with a closed episode whose run was killed."""
-    into = writer(folder)
-    for event in (*session("s"), opened("t")):
-        into.record(event)
+    into = begun(folder, [*session("s"), opened("t")])
     into._resources.close()
     return into.path
 
@@ -323,9 +320,7 @@ def test_a_closed_episode_of_a_killed_run_cannot_be_written_anew(tmp_path: Path,
     assert looked(path, allow_unsealed=True).ok
 
     forge(path, richer, keep=keep)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE chains SET last = NULL")
-    connection.close()
+    altered(path, "UPDATE chains SET last = NULL")
 
     assert {"its seal is missing", "it is closed, and the server's chain does not say so"} <= set(told(looked(path)))
     assert "it is closed, and the server's chain does not say so" in told(verify(path))
@@ -347,9 +342,7 @@ def test_nothing_signed_is_a_finding_for_one_who_gives_a_key(tmp_path: Path) -> 
 
 
 def test_what_has_no_seal_is_said_with_a_key(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in (*session("s"), opened("t"), reset("t"), step("t")):
-        into.record(event)
+    into = begun(tmp_path, [*session("s"), opened("t"), reset("t"), step("t")])
 
     report = looked(tmp_path)
     into.close()
@@ -370,9 +363,7 @@ def present_as_open(path: Path) -> None:
         lambda body: None if any(end in body for end in ends) else body.replace(b'"reward":0.5', b'"reward":9.5'),
         keep="server.b",
     )
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE chains SET last = NULL")
-    connection.close()
+    altered(path, "UPDATE chains SET last = NULL")
 
 
 @pytest.mark.parametrize("public", [SIGNER.public, None])
@@ -483,9 +474,7 @@ def test_rows_after_the_end_of_a_bundle_are_found(tmp_path: Path) -> None:
 
 
 def test_rows_up_to_a_head_need_no_seal(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in (opened(), reset(), step()):
-        into.record(event)
+    into = begun(tmp_path, [opened(), reset(), step()])
     head = into.head("s")
     into._resources.close()
     assert head is not None
@@ -509,16 +498,17 @@ def test_a_sealed_episode_that_was_put_into_a_ledger_is_found(tmp_path: Path) ->
     source = written(tmp_path / "source", [opened("t"), reset("t")])
     path = written(tmp_path / "target", [opened("s"), reset("s")])
     bodies = [row.number for row in rows(source, "t.1")]
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("ATTACH ? AS source", (str(source),))
-    connection.execute("DELETE FROM rows WHERE number >= ?", (bodies[0],))
-    connection.execute("DELETE FROM seals WHERE number >= ?", (bodies[0],))
-    connection.execute("DELETE FROM chains WHERE first >= ?", (bodies[0],))
-    connection.execute("UPDATE chains SET last = NULL")
-    connection.execute("INSERT INTO chains SELECT * FROM source.chains WHERE name = 't.1'")
-    connection.execute("INSERT INTO rows SELECT * FROM source.rows WHERE chain = ?", (bodies[0],))
-    connection.execute("INSERT INTO seals SELECT * FROM source.seals WHERE number = ?", (bodies[-1],))
-    connection.close()
+    altered(
+        path,
+        ("ATTACH ? AS source", (str(source),)),
+        ("DELETE FROM rows WHERE number >= ?", (bodies[0],)),
+        ("DELETE FROM seals WHERE number >= ?", (bodies[0],)),
+        ("DELETE FROM chains WHERE first >= ?", (bodies[0],)),
+        "UPDATE chains SET last = NULL",
+        "INSERT INTO chains SELECT * FROM source.chains WHERE name = 't.1'",
+        ("INSERT INTO rows SELECT * FROM source.rows WHERE chain = ?", (bodies[0],)),
+        ("INSERT INTO seals SELECT * FROM source.seals WHERE number = ?", (bodies[-1],)),
+    )
 
     assert "the server's chain does not say that it was opened" in told(looked(path, allow_unsealed=True))
 
@@ -590,9 +580,7 @@ def test_what_was_written_while_it_was_read_is_read_again(tmp_path: Path) -> Non
 
 
 def test_a_ledger_is_verified_beside_its_writer(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in story(5):
-        into.record(event)
+    into = begun(tmp_path, story(5))
 
     report = looked(into.path)
     into.close()

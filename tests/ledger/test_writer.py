@@ -21,6 +21,7 @@ from tests.ledger.session_events import (
     SIGNER,
     batch_reset,
     batch_step,
+    begun,
     closed,
     episode,
     failure,
@@ -407,9 +408,7 @@ def test_closing_keeps_what_was_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_writer_has_ended_is_whole_without_its_log_although_somebody_reads_it(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in session():
-        into.record(event)
+    into = begun(tmp_path, session())
     with Ledger.open(tmp_path) as ledger:
         count = len(list(ledger.rows("s.1")))
         into.close()

@@ -42,7 +42,6 @@ def parts_of(schema: Any) -> Iterator[dict[str, Any]]:
         yield from parts_of(inner)
 
 
-# -------------------------------------------------------------------------------------------- schema and reader agree
 @settings(max_examples=100)
 @given(packets())
 def test_a_valid_packet_fits_its_own_schema_and_no_other(packet: Wire) -> None:
@@ -128,7 +127,6 @@ def test_the_schema_takes_one_point_nought_for_a_whole_number(packet: Wire) -> N
     assert is_valid("DecisionPacket", packet)
 
 
-# --------------------------------------------------------------------------------------------------- what is in them
 def test_there_is_a_schema_for_every_packet_for_records_and_for_any_line() -> None:
     assert list(SCHEMAS) == [*(kind.value for kind in PacketKind), "Record", "Line"]
 

@@ -143,7 +143,6 @@ def is_read(line: bytes) -> bool:
     return not isinstance(read(line), Malformed)
 
 
-# ------------------------------------------------------------------------------------ agreement with the typed reading
 @settings(max_examples=60)
 @given(packets())
 def test_a_packet_that_can_be_read_has_no_errors(packet: Wire) -> None:
@@ -247,7 +246,6 @@ def test_times_are_judged_as_the_typed_reading_judges_them(moment: str, readable
     assert (list_packet_errors(packet) == ()) == readable == is_read(json.dumps(packet).encode())
 
 
-# ------------------------------------------------------------------------------------------------ what the errors say
 @pytest.mark.parametrize(
     ("kind", "pointer", "value", "reason"),
     [
@@ -506,7 +504,6 @@ def test_as_many_errors_as_are_listed_are_not_called_too_many() -> None:
     assert [error.pointer for error in errors] == [f"/mcp/epistemics/assumptions/{n}" for n in range(MOST_ERRORS)]
 
 
-# ------------------------------------------------------------------------------------------------------- long pointers
 def test_a_key_that_is_too_long_is_shortened_where_it_is_pointed_to() -> None:
     packet = a_packet(PacketKind.QUEUE_UPDATE, {})
     packet["mcp"]["/" * 41] = 1
@@ -574,7 +571,6 @@ def test_numbers_that_are_too_large_are_told_in_the_order_of_the_line() -> None:
     assert pointers == ["/a/0", "/a/1/b", "/a/2", "/c"]
 
 
-# -------------------------------------------------------------------------------------------- rules of the contract
 @pytest.mark.parametrize(
     ("kind", "pointer", "value", "rules"),
     [
@@ -602,7 +598,6 @@ def test_an_error_names_the_rules_of_the_contract_that_it_breaks(
     assert the_error(kind, pointer, value).rules == rules
 
 
-# ------------------------------------------------------------------------------------------------------------- records
 def a_record(**changes: Any) -> Wire:
     return {"record": "open", "correlation_id": "corr_1", "at": "2026-01-01T12:00:00Z", "by": "operator", **changes}
 
@@ -641,7 +636,6 @@ def test_every_kind_of_record_may_go_without_data(kind: RecordKind) -> None:
     assert list_record_errors(a_record(record=kind.value)) == ()
 
 
-# -------------------------------------------------------------------------------------------- conditions between fields
 def errors_of(packet: Wire) -> list[tuple[str, tuple[str, ...]]]:
     """Return the errors of a packet that is right but for its conditions, by both readings."""
     errors = [(error.pointer, error.rules) for error in list_packet_errors(packet)]
