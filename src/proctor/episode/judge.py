@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proctor.episode.episode_state import EpisodeState, new_episode
-from proctor.episode.events import classify_line
+from proctor.episode.episode_state import EpisodeState, classify_line, new_episode
 from proctor.episode.machine import EVIDENCE, Machine, findings_from_errors
 from proctor.episode.packets.enums import RecordKind, RecordSource
 from proctor.episode.packets.fields import Approval, OpeningSettings, Record

@@ -12,8 +12,14 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from proctor.episode.episode_state import EpisodeState
-from proctor.episode.events import CHANGES, ChangeFunction, classify_packet, classify_record, next_due
+from proctor.episode.episode_state import (
+    CHANGES,
+    ChangeFunction,
+    EpisodeState,
+    classify_packet,
+    classify_record,
+    next_due,
+)
 from proctor.episode.legal_moves import event_label, rows_for_settings
 from proctor.episode.packets.enums import RecordKind, ToolsState
 from proctor.episode.packets.fields import Record
@@ -37,9 +43,9 @@ from proctor.episode.rules.catalogue import (
     select_for_illegal_event,
     select_for_legal_event,
 )
+from proctor.episode.rules.contract import MISFITS, is_late
 from proctor.episode.rules.house_rules import find_violations
 from proctor.episode.rules.house_rules import next_marks as marked
-from proctor.episode.rules.invariants import MISFITS, is_late
 from proctor.episode.settings import Clock, Limits, OnOverrun, Settings
 from proctor.episode.transition_table import (
     DIRECTIVES,

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SEED_BYTES: Final = 32
-PUBLIC_BYTES: Final = 32
 
 
 class Signer:

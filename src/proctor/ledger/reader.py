@@ -32,12 +32,10 @@ from proctor.ledger.recovery import find_unfinished_chains
 from proctor.ledger.rows import (
     ChainEnded,
     LedgerStatement,
-    ObservationStorage,
     PartialEvent,
     parse_event_row,
     parse_partial_row,
     parse_statement,
-    read_body,
 )
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row, StoredRow, ledger_files
 from proctor.models.events import NULL, BatchReset, EpisodeClosed, EpisodeReset, SessionOpened
@@ -308,12 +306,6 @@ class Ledger:
         """Return the rows of a chain in order; a ValidationError if there is no such chain."""
         file, found = self.find_chain(chain)
         return (file.row(chain, stored) for stored in file.read_chain_rows(found))
-
-    def observation_storage(self, chain: str) -> ObservationStorage:
-        """Return how the chain keeps observations: "all", or their digests only."""
-        file, found = self.find_chain(chain)
-        first = file.read_row(found.first)
-        return "all" if first is None else read_body(first[3]).observations or "all"
 
     def all_rows(self) -> Iterator[Row]:
         """Yield every row, by file and number."""

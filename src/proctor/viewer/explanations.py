@@ -18,8 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from proctor.episode.episode_state import EpisodeState, new_episode
-from proctor.episode.events import classify_packet, classify_record
+from proctor.episode.episode_state import EpisodeState, classify_packet, classify_record, new_episode
 from proctor.episode.judge import Judge
 from proctor.episode.legal_moves import event_label, legal_next, shortest_way
 from proctor.episode.packets.enums import RecordKind

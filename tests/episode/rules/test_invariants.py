@@ -21,7 +21,7 @@ from proctor.episode.packets.enums import (
 )
 from proctor.episode.packets.fields import Evidence, EvidenceRef, Stakes
 from proctor.episode.packets.writer import DERIVED, QUALITY, ROUTING, STAKES
-from proctor.episode.rules.invariants import ALLOWED_OPERATIONS, MISFITS, stakes_fit
+from proctor.episode.rules.contract import ALLOWED_OPERATIONS, MISFITS, stakes_fit
 from proctor.episode.transition_table import Event
 from tests.episode.scripts import START
 from tests.episode.stages import Stage

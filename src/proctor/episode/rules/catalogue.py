@@ -1,16 +1,14 @@
 """Every rule, in the order in which a verdict names them.
 
 Rule 1: `CATALOGUE` is the whole list: docs, tests and `proctor judge --explain` read it.
-Rule 2: rules about the stream itself stand here; those of the contract's sequences in `sequences.py`, those across
-    policies in `invariants.py`.
+Rule 2: rules about the stream itself stand here, those of the contract in `contract.py`.
 """
 
 from datetime import datetime
 from functools import cache
 from typing import Final
 
-from proctor.episode.episode_state import EpisodeState
-from proctor.episode.events import CLEARING, contradicts_itself
+from proctor.episode.episode_state import CLEARING, EpisodeState, contradicts_itself
 from proctor.episode.packets.enums import CLEAR, RecordSource, Severity
 from proctor.episode.packets.fields import Alert, Directive, Record, Token
 from proctor.episode.packets.reader import AnyPacket, Packet
@@ -25,8 +23,7 @@ from proctor.episode.rules import (
     violation,
     warning,
 )
-from proctor.episode.rules.invariants import INVARIANTS
-from proctor.episode.rules.sequences import SEQUENCES
+from proctor.episode.rules.contract import CONTRACT
 from proctor.episode.settings import Clock, LayerRules, Settings
 from proctor.episode.transition_table import ALERTS, DIRECTIVES, PACKETS, Event, Position
 
@@ -139,8 +136,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     safety_1,
     layer_1,
     layer_2,
-    *SEQUENCES,
-    *INVARIANTS,
+    *CONTRACT,
 )
 
 SENTENCES: Final = {found.id: found.sentence for found in CATALOGUE}

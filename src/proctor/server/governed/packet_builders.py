@@ -51,7 +51,7 @@ from proctor.episode.packets.fields import (
 )
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.packets.writer import encode_raw, encode_values
-from proctor.episode.rules.invariants import ALLOWED_OPERATIONS
+from proctor.episode.rules.contract import ALLOWED_OPERATIONS
 from proctor.episode.transition_table import Event
 from proctor.errors import ValidationError
 from proctor.server.governed.episode_memory import REQUEST, TokenRequest

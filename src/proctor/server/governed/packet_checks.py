@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from proctor.contracts.tools import ToolSafety
-from proctor.episode.events import classify_directive, classify_packet
+from proctor.episode.episode_state import classify_directive, classify_packet
 from proctor.episode.packets.enums import MethodKind, PacketKind, ToolsState
 from proctor.episode.packets.fields import (
     BeliefUpdate,
