@@ -120,10 +120,11 @@ def test_the_types_are_found_however_many_generic_classes_lie_between(levels: in
     assert (bottom.action_type, bottom.observation_type, bottom.state_type) == TYPES
 
 
-def test_a_class_may_name_a_type_of_its_own() -> None:
-    class Harder(Push):
-        pass
+class Harder(Push):
+    pass
 
+
+def test_a_class_may_name_a_type_of_its_own() -> None:
     class Own(Plain):
         action_type = Harder
 
@@ -139,9 +140,6 @@ def test_a_class_may_name_a_type_of_its_own() -> None:
 
 
 def test_an_instance_may_have_types_of_its_own() -> None:
-    class Harder(Push):
-        pass
-
     made = Plain()
     made.action_type = Harder
 
@@ -187,9 +185,7 @@ def test_an_environment_describes_itself_by_its_class() -> None:
     made = Plain()
 
     assert (made.name, made.description, made.version) == ("Plain", "A pole that falls.", "0")
-    assert made.spaces is None
-    assert not made.quick
-    assert Async().description == ""
+    assert (made.spaces, made.quick, Async().description) == (None, False, "")
 
 
 def test_closing_gives_nothing_to_await_unless_the_class_says_so() -> None:

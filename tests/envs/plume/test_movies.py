@@ -9,6 +9,7 @@ import pickle
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,26 +96,15 @@ def test_a_copy_of_a_movie_goes_on_with_the_same_frames(tmp_path: Path, save: Sa
     assert after.field_array.tolist() == plume.advance(frame, CHANCE, 3).field_array.tolist()
 
 
-def test_a_movie_on_disk_stays_there_until_a_frame_is_shown(tmp_path: Path) -> None:
-    frames = load_movie(save_npy(tmp_path, film()))
+def test_a_movie_on_disk_stays_there_also_in_a_pickle(tmp_path: Path) -> None:
+    frames = load_movie(save_npy(tmp_path, film(50, 40, 30)))
 
     assert isinstance(frames, np.memmap)
-
-
-def test_a_pickle_of_a_movie_on_disk_is_small(tmp_path: Path) -> None:
-    path = tmp_path / "movie.npy"
-    np.save(path, np.zeros((50, 40, 30)))
-
-    pickled = pickle.dumps(MoviePlume(load_movie(path)))
-
-    assert len(pickled) < 1000
+    assert len(pickle.dumps(MoviePlume(frames))) < 1000
 
 
 @given(
-    count=st.integers(1, 6),
-    steps_per_frame=st.integers(1, 4),
-    at_end=st.sampled_from(["hold", "loop"]),
-    data=st.data(),
+    count=st.integers(1, 6), steps_per_frame=st.integers(1, 4), at_end=st.sampled_from(["hold", "loop"]), data=st.data()
 )
 def test_each_frame_is_shown_for_its_steps_and_then_held_or_begun_again(
     count: int, steps_per_frame: int, at_end: str, data: st.DataObject
@@ -194,10 +184,8 @@ def test_a_movie_that_is_not_there_is_refused_by_name(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("name", ["film.mp4", "film", "film.NPY.txt", ""])
 def test_an_unknown_format_names_the_known_ones(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValidationError, match="unknown movie format") as caught:
+    with pytest.raises(ValidationError, match=r"unknown movie format.* expected \.npy or \.npz or \.zarr"):
         load_movie(tmp_path / name)
-
-    assert caught.value.expected == ".npy or .npz or .zarr"
 
 
 @pytest.mark.parametrize("name", ["film.npy", "film.npz", "film.zarr"])
@@ -232,32 +220,29 @@ def test_a_truncated_archive_is_refused_as_unreadable(tmp_path: Path) -> None:
         load_movie(path)
 
 
-def test_a_zarr_store_with_chunks_of_gigabytes_is_refused(tmp_path: Path) -> None:
-    zarr.create_array(str(tmp_path / "film.zarr"), shape=(1, 2**20, 2**20), chunks=(1, 2**20, 2**20), dtype="f8")
-
-    with pytest.raises(ValidationError, match="too large to be unpacked"):
-        load_movie(tmp_path / "film.zarr")
+def gigabytes_in_a_chunk(path: Path) -> None:
+    zarr.create_array(str(path), shape=(1, 2**20, 2**20), chunks=(1, 2**20, 2**20), dtype="f8")
 
 
-def test_an_empty_folder_is_no_zarr_array(tmp_path: Path) -> None:
-    (tmp_path / "film.zarr").mkdir()
-
-    with pytest.raises(ValidationError):
-        load_movie(tmp_path / "film.zarr")
+def pickled_objects(path: Path) -> None:
+    np.save(path, np.array([{"surprise": 1}], object), allow_pickle=True)
 
 
-def test_a_folder_is_no_npy_file(tmp_path: Path) -> None:
-    (tmp_path / "film.npy").mkdir()
+@pytest.mark.parametrize(
+    ("name", "write", "why"),
+    [
+        ("film.zarr", gigabytes_in_a_chunk, "too large to be unpacked"),
+        ("film.zarr", Path.mkdir, "movie"),
+        ("film.zarr", partial(zarr.open_group, mode="w"), "not a Zarr array"),
+        ("film.npy", Path.mkdir, "not a readable movie"),
+        ("film.npy", pickled_objects, "not a readable movie"),
+    ],
+)
+def test_what_is_no_movie_or_must_not_be_read_is_refused(tmp_path: Path, name: str, write: Any, why: str) -> None:
+    write(tmp_path / name)
 
-    with pytest.raises(ValidationError, match="not a readable movie"):
-        load_movie(tmp_path / "film.npy")
-
-
-def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
-    np.save(tmp_path / "film.npy", np.array([{"surprise": 1}], object), allow_pickle=True)
-
-    with pytest.raises(ValidationError, match="not a readable movie"):
-        load_movie(tmp_path / "film.npy")
+    with pytest.raises(ValidationError, match=why):
+        load_movie(tmp_path / name)
 
 
 def test_an_archive_of_several_arrays_asks_which_one_is_the_movie(tmp_path: Path) -> None:
@@ -323,13 +308,6 @@ def test_an_array_that_says_more_than_its_archive_holds_is_refused(tmp_path: Pat
         load_movie(tmp_path / "film.npz")
 
 
-def test_a_zarr_group_is_no_movie(tmp_path: Path) -> None:
-    zarr.open_group(str(tmp_path / "film.zarr"), mode="w")
-
-    with pytest.raises(ValidationError, match="not a Zarr array"):
-        load_movie(tmp_path / "film.zarr")
-
-
 def test_without_zarr_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_zarr(tmp_path, film())
     monkeypatch.setitem(sys.modules, "zarr", None)
@@ -346,10 +324,8 @@ def test_the_movie_says_what_it_is() -> None:
     assert isinstance(plume, VaryingPlume)
     assert isinstance(plume.begin(CHANCE), ConcentrationField)
     assert plume.describe() == {"kind": "image"}
-    assert plume.get_metadata() == {
-        "type": "movie",
-        "parameters": {"steps_per_frame": 3, "first_frame": 2, "at_end": "loop"},
-    }
+    parameters = {"steps_per_frame": 3, "first_frame": 2, "at_end": "loop"}
+    assert plume.get_metadata() == {"type": "movie", "parameters": parameters}
 
 
 def test_a_frame_describes_itself_as_a_small_picture() -> None:
