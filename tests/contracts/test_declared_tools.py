@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BaseModel, Field
 from typing_extensions import TypedDict
 
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
-from proctor.contracts.toolboxes import toolbox_from_methods
 from proctor.contracts.tools import Tool, Toolbox, ToolPlan, ToolSafety, tool
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.wire import Action, Observation, State
@@ -131,13 +130,7 @@ def test_the_input_schema_is_made_from_the_signature_and_the_docstring() -> None
         "type": "object",
         "properties": {
             "degrees": {"type": "number", "description": "By how much, each step."},
-            "steps": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": 3,
-                "default": 1,
-                "description": "Is described here.",
-            },
+            "steps": {"type": "integer", "minimum": 1, "maximum": 3, "default": 1, "description": "Is described here."},
             "way": {"$ref": "#/$defs/Way", "default": "fast"},
         },
         "required": ["degrees"],
@@ -149,12 +142,10 @@ def test_the_input_schema_is_made_from_the_signature_and_the_docstring() -> None
 
 @pytest.mark.parametrize("each", box().tools, ids=lambda each: each.name)
 def test_every_schema_is_one(each: Tool) -> None:
-    Draft202012Validator.check_schema(each.input_schema)
-    assert each.input_schema["type"] == "object"
     assert each.input_schema["additionalProperties"] is False
-    if each.output_schema is not None:
-        Draft202012Validator.check_schema(each.output_schema)
-        assert each.output_schema["type"] == "object"
+    for schema in filter(None, [each.input_schema, each.output_schema]):
+        Draft202012Validator.check_schema(schema)
+        assert schema["type"] == "object"
 
 
 def test_an_acting_tool_plans_its_actions_and_does_none() -> None:
@@ -230,61 +221,57 @@ def plan_of(method: Callable[..., Any], arguments: bytes = b"{}") -> Any:
 
 def test_what_a_method_raises_leaves_as_it_is() -> None:
     @tool(READ)
-    def look(self: Any) -> int:
-        """Look."""
-        raise StateError("it is dark")
-
-    @tool(READ)
-    def ask(self: Any) -> int:
+    def ask(self: Any, is_dark: bool) -> Forecast:
         """Ask."""
-        return Forecast.model_validate({}).model_fields_set.__len__()
+        if is_dark:
+            raise StateError("it is dark")
+        return Forecast.model_validate({})
 
     with pytest.raises(StateError, match="dark"):
-        plan_of(look)
+        plan_of(ask, b'{"is_dark": true}')
     with pytest.raises(ValueError, match="Forecast") as caught:
-        plan_of(ask)
+        plan_of(ask, b'{"is_dark": false}')
     assert not isinstance(caught.value, ValidationError)
 
 
-@pytest.mark.parametrize("found", [None, 3, Room(celsius=1.0), [Heat(degrees=1.0), None], "heat"])
-def test_an_acting_tool_that_returns_something_else_is_the_authors_mistake(found: Any) -> None:
-    @tool(WRITE)
-    def heat(self: Any) -> list[Heat]:
-        """Heat."""
-        return found  # type: ignore[no-any-return]
+def returning(annotation: Any, found: Any = None) -> Callable[..., Any]:
+    """Return a method that says so of what it returns, and returns `found`."""
 
-    with pytest.raises(ComponentError, match="the tool heat returns something else"):
-        plan_of(heat)
+    def ask(self: Any) -> Any:
+        """Ask."""
+        return found
+
+    ask.__annotations__["return"] = annotation
+    return ask
+
+
+def answered(safety: ToolSafety, annotation: Any, found: Any) -> Any:
+    return plan_of(tool(safety)(returning(annotation, found)))
+
+
+@pytest.mark.parametrize(
+    ("safety", "annotation", "found", "reason"),
+    [
+        *(
+            (WRITE, list[Heat], found, "the tool ask returns something else")
+            for found in (None, 3, Room(celsius=1.0), [Heat(degrees=1.0), None], "heat")
+        ),
+        *(
+            (READ, float, found, r"something else than it declares; .* expected a number")
+            for found in (None, "warm", float("nan"), [1.0], {})
+        ),
+        (READ, Room, Observation(), r"found 'Observation'; expected Room"),
+    ],
+)
+def test_an_answer_that_is_not_what_was_declared_is_the_authors_mistake(
+    safety: ToolSafety, annotation: Any, found: Any, reason: str
+) -> None:
+    with pytest.raises(ComponentError, match=reason):
+        answered(safety, annotation, found)
 
 
 def test_an_acting_tool_may_ask_for_nothing() -> None:
-    @tool(WRITE)
-    def heat(self: Any) -> Sequence[Heat]:
-        """Heat."""
-        return ()
-
-    assert plan_of(heat) == ToolPlan()
-
-
-@pytest.mark.parametrize("found", [None, "warm", float("nan"), [1.0], {}])
-def test_a_value_that_is_not_what_was_declared_is_the_authors_mistake(found: Any) -> None:
-    @tool(READ)
-    def ask(self: Any) -> float:
-        """Ask."""
-        return found  # type: ignore[no-any-return]
-
-    with pytest.raises(ComponentError, match=r"something else than it declares; .* expected a number"):
-        plan_of(ask)
-
-
-def test_a_shown_observation_of_another_type_is_the_authors_mistake() -> None:
-    @tool(READ)
-    def look(self: Any) -> Room:
-        """Look."""
-        return Observation()  # type: ignore[return-value]  # the mistake is the point
-
-    with pytest.raises(ComponentError, match=r"found 'Observation'; expected Room"):
-        plan_of(look)
+    assert answered(WRITE, Sequence[Heat], ()) == ToolPlan()
 
 
 class Pair(TypedDict):
@@ -313,12 +300,7 @@ class Spot:
     ids=str,
 )
 def test_values_of_many_types_can_be_answered(returns: Any, found: Any, value: Any) -> None:
-    def ask(self: Any) -> Any:
-        """Ask."""
-        return found
-
-    ask.__annotations__["return"] = returns
-    made = with_method(tool(READ)(ask)).toolbox()
+    made = with_method(tool(READ)(returning(returns, found))).toolbox()
 
     assert made.plan("ask", b"{}") == ToolPlan(value=value)
     Draft202012Validator(made.tools[0].output_schema).validate(value)
@@ -330,13 +312,7 @@ def test_values_of_many_types_can_be_answered(returns: Any, found: Any, value: A
     ids=str,
 )
 def test_an_action_in_any_of_these_forms_acts(returns: Any) -> None:
-    def heat(self: Any) -> Any:
-        """Heat."""
-        return Cool(degrees=1.0)
-
-    heat.__annotations__["return"] = returns
-
-    assert plan_of(tool(WRITE)(heat)) == ToolPlan((Cool(degrees=1.0),))
+    assert answered(WRITE, returns, Cool(degrees=1.0)) == ToolPlan((Cool(degrees=1.0),))
 
 
 def test_an_annotation_may_say_that_it_is_awaited() -> None:
@@ -386,14 +362,6 @@ def by_field(self: Any, degrees: float = Field(ge=0)) -> Heat:
     return Heat(degrees=degrees)
 
 
-def returning(annotation: Any) -> Callable[..., Any]:
-    def heat(self: Any) -> Any:
-        """Heat."""
-
-    heat.__annotations__["return"] = annotation
-    return heat
-
-
 def taking(annotation: Any) -> Callable[..., Any]:
     def heat(self: Any, degrees: Any) -> Heat:
         """Heat."""
@@ -431,7 +399,7 @@ MISTAKES = [
     (returning(list[Room]), READ, "returns a mixture"),
     (returning(bytes), READ, r"cannot say \(bytes\)"),
     (returning(Oven), READ, r"cannot say \(.*Oven.*\)"),
-    (returning(Outside), WRITE, "the tool heat returns something else .* found 'Outside'; expected Heat"),
+    (returning(Outside), WRITE, "the tool ask returns something else .* found 'Outside'; expected Heat"),
 ]
 
 
@@ -549,19 +517,8 @@ def test_a_mutable_default_is_fresh_for_every_call() -> None:
 
 
 def test_an_author_says_how_many_bytes_of_arguments_a_tool_takes() -> None:
-    class Wide:
-        @tool(ToolSafety.READ, max_arguments_bytes=200_000)
-        def paint(self, pixels: list[int]) -> int:
-            """Paint."""
-            return len(pixels)
+    wide, usual = (
+        with_method(tool(READ, max_arguments_bytes=most)(returning(int))).toolbox().tools[0] for most in (200_000, None)
+    )
 
-        @tool(ToolSafety.READ)
-        def look(self) -> int:
-            """Look."""
-            return 0
-
-    box = toolbox_from_methods(Wide(), Action, Observation)
-    assert box is not None
-    paint, look = box.tools
-
-    assert (paint.max_arguments_bytes, look.max_arguments_bytes) == (200_000, None)
+    assert (wide.max_arguments_bytes, usual.max_arguments_bytes) == (200_000, None)

@@ -45,19 +45,8 @@ KEEPING = [
 KINDS = [*KEEPING, pytest.param(Kind(lambda path: NullRecorder(), lambda recorder, path: []), id="null")]
 FIRST = EpisodeReset(session="s", at=0.0, epoch=1, episode_id="e", observation=Raw(b'{"observation":1}'))
 LAST = SessionClosed(session="s", at=1.0, reason="client", episodes=1, steps=0)
-UNSAYABLE = SessionOpened(
-    session="s",
-    at=0.0,
-    environment="",
-    environment_version="",
-    target="",
-    settings={"callback": print},
-    server="",
-    place="inline",
-    python="",
-    gymnasium="",
-    numpy="",
-)
+WORDS = ("environment", "environment_version", "target", "server", "place", "python", "gymnasium", "numpy")
+UNSAYABLE = SessionOpened(session="s", at=0.0, settings={"callback": print}, **dict.fromkeys(WORDS, ""))
 
 
 def lines(found: list[object]) -> list[bytes]:

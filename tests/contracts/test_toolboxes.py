@@ -11,7 +11,7 @@ from pydantic import Field
 
 from proctor.contracts.environment import Environment
 from proctor.contracts.toolboxes import toolbox_from_types
-from proctor.contracts.tools import ToolPlan, ToolSafety
+from proctor.contracts.tools import ToolPlan
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation, State
 from tests.models.space_strategies import json_values
@@ -58,10 +58,7 @@ SCHEMA = Draft202012Validator(ACT.input_schema)
 
 
 def test_an_environment_without_tools_has_two() -> None:
-    assert [(each.name, each.safety) for each in BOX.tools] == [
-        ("observe", ToolSafety.READ),
-        ("act", ToolSafety.WRITE),
-    ]
+    assert [(each.name, each.safety.value) for each in BOX.tools] == [("observe", "READ"), ("act", "WRITE")]
     assert (OBSERVE.output_schema, ACT.output_schema) == (None, None)
 
 
