@@ -97,10 +97,35 @@ def instead(method: str, state: EnvironmentState, answer: Callable[..., Any]) ->
     return type("Instead", (PlumeSearchEnv,), {method: changed})
 
 
-class ReopensOnReset(PlumeSearchEnv):
-    def reset(self, **keywords: Any) -> Any:
-        self._state = CREATED if self._state is CLOSED else self._state
-        return super().reset(**keywords)
+def before(method: str, change: Callable[..., object]) -> type[PlumeSearchEnv]:
+    """Return an environment that does `change` to itself, given the arguments, before each call of `method`."""
+
+    def changed(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        change(self, *arguments)
+        return getattr(PlumeSearchEnv, method)(self, *arguments, **keywords)
+
+    return type("Changing", (PlumeSearchEnv,), {method: changed})
+
+
+def _reopen(env: Any) -> None:
+    env._state = CREATED if env._state is CLOSED else env._state
+
+
+def _count_wrong_action(env: Any, action: Any) -> None:
+    env._step_count += env._state is READY and not env._action_proc.validate_action(action)
+
+
+def _count_refusal(env: Any, action: Any) -> None:
+    env._episode_count += env._state is CREATED
+
+
+def _forget_window(env: Any) -> None:
+    env._window = None
+
+
+def _refuse_second_close(env: Any) -> None:
+    if env._state is CLOSED:
+        raise RuntimeError("closed already")
 
 
 def resetting(change: Callable[[Any, Any], tuple[Any, Any]]) -> type[PlumeSearchEnv]:
@@ -128,13 +153,6 @@ class TakesAnyAction(PlumeSearchEnv):
         return super().step(action if self._action_proc.validate_action(action) else 0)
 
 
-class CountsBeforeItLooks(PlumeSearchEnv):
-    def step(self, action: Any) -> Any:
-        if self._state is READY and not self._action_proc.validate_action(action):
-            self._step_count += 1
-        return super().step(action)
-
-
 class SecretlyMoves(PlumeSearchEnv):
     """A failed step leaves all counters alone, but not the field."""
 
@@ -144,25 +162,6 @@ class SecretlyMoves(PlumeSearchEnv):
         except ValueError:
             self._get_observation = lambda env_state: np.zeros(1, np.float32)
             raise
-
-
-class ForgetsItsWindow(PlumeSearchEnv):
-    def close(self) -> None:
-        self._window = None
-        self._state = CLOSED
-
-
-class ClosesOnce(PlumeSearchEnv):
-    def close(self) -> None:
-        if self._state is CLOSED:
-            raise RuntimeError("closed already")
-        super().close()
-
-
-class CountsRefusals(PlumeSearchEnv):
-    def step(self, action: Any) -> Any:
-        self._episode_count += self._state is CREATED
-        return super().step(action)
 
 
 class DrawsNoSeed(PlumeSearchEnv):
@@ -181,20 +180,6 @@ class RemembersUnseeded(PlumeSearchEnv):
 
 
 _tags = itertools.count(1)
-
-
-class SmellsItsAge(PlumeSearchEnv):
-    """The first observation tells how many environments there were before."""
-
-    def reset(self, **keywords: Any) -> Any:
-        _, info = super().reset(**keywords)
-        return np.array([1.0 / next(_tags)], np.float32), info
-
-
-class PaysByAge(PlumeSearchEnv):
-    def step(self, action: Any) -> Any:
-        observation, _, *rest = super().step(action)
-        return (observation, float(next(_tags)), *rest)
 
 
 def _tampered(place: int, change: Callable[[Any], Any]) -> type[PlumeSearchEnv]:
@@ -252,7 +237,7 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-INIT-C5": begins(lambda env: setattr(env, "action_space", spaces.Discrete(4))),
     "ENV-INIT-C6": begins(lambda env: setattr(env, "observation_space", spaces.Box(0, 1, (1,)))),
     "ENV-INIT-C7": begins(sets(agent_state=AgentState(SOURCE))),
-    "ENV-RESET-P1": ReopensOnReset,
+    "ENV-RESET-P1": before("reset", _reopen),
     "ENV-RESET-P2": resetting(_drop_bad_seed),
     "ENV-RESET-P3": resetting(lambda seed, options: (seed, options if isinstance(options, dict) else None)),
     "ENV-RESET-C1": after("reset", sets(state=CREATED)),
@@ -261,7 +246,7 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-RESET-C4": after("reset", sets(agent_state=AgentState(SOURCE, 0.0, 1))),
     "ENV-RESET-C5": after("reset", sets(seed=5)),
     "ENV-RESET-C6": answering("reset", lambda env, result: (result[0], _without("episode")(result[1]))),
-    "ENV-RESET-D1": SmellsItsAge,
+    "ENV-RESET-D1": answering("reset", lambda env, result: (np.array([1.0 / next(_tags)], np.float32), result[1])),
     "ENV-STEP-P1": instead("step", TERMINATED, lambda self, action: None),
     "ENV-STEP-P2": TakesAnyAction,
     "ENV-STEP-C1": answering("step", lambda env, result: result[:4]),
@@ -272,16 +257,16 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-STEP-C6": _tampered(4, _without("total_reward")),
     "ENV-STEP-C7": after("step", lambda env: sets(step_count=env._step_count + 1)(env)),
     "ENV-STEP-C8": after("step", sets(state=CREATED)),
-    "ENV-STEP-D1": PaysByAge,
+    "ENV-STEP-D1": _tampered(1, lambda reward: float(next(_tags))),
     "ENV-CLOSE-C1": type("StaysOpen", (PlumeSearchEnv,), {"close": lambda self: None}),
-    "ENV-CLOSE-C2": ForgetsItsWindow,
+    "ENV-CLOSE-C2": before("close", _forget_window),
     "ENV-CLOSE-C3": instead("step", CLOSED, lambda self, action: None),
-    "ENV-CLOSE-I1": ClosesOnce,
+    "ENV-CLOSE-I1": before("close", _refuse_second_close),
     "ENV-RENDER-P1": instead("render", CREATED, lambda self: None),
     "ENV-RENDER-P2": instead("render", READY, lambda self: None),
     "ENV-RENDER-C1": answering("render", lambda env, picture: picture / 255 if picture is not None else None),
     "ENV-RENDER-C2": answering("render", _human_returns),
-    "ENV-ATOMIC": CountsBeforeItLooks,
+    "ENV-ATOMIC": before("step", _count_wrong_action),
     **{row.rule: misled(row) for row in TABLE},
 }
 
@@ -304,7 +289,7 @@ MORE_ENVIRONMENTS: list[tuple[str, Make]] = [
     ("ENV-ATOMIC", SecretlyMoves),
     ("ENV-RESET-C5", RemembersUnseeded),
     ("ENV-RESET-C5", DrawsNoSeed),
-    ("NO-STEP-BEFORE-RESET", CountsRefusals),
+    ("NO-STEP-BEFORE-RESET", before("step", _count_refusal)),
 ]
 
 

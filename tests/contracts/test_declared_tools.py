@@ -245,6 +245,10 @@ def returning(annotation: Any, found: Any = None) -> Callable[..., Any]:
     return ask
 
 
+NO_ACTIONS: list[Any] = [None, 3, Room(celsius=1.0), [Heat(degrees=1.0), None], "heat"]
+NO_NUMBERS: list[Any] = [None, "warm", float("nan"), [1.0], {}]
+
+
 def answered(safety: ToolSafety, annotation: Any, found: Any) -> Any:
     return plan_of(tool(safety)(returning(annotation, found)))
 
@@ -252,14 +256,8 @@ def answered(safety: ToolSafety, annotation: Any, found: Any) -> Any:
 @pytest.mark.parametrize(
     ("safety", "annotation", "found", "reason"),
     [
-        *(
-            (WRITE, list[Heat], found, "the tool ask returns something else")
-            for found in (None, 3, Room(celsius=1.0), [Heat(degrees=1.0), None], "heat")
-        ),
-        *(
-            (READ, float, found, r"something else than it declares; .* expected a number")
-            for found in (None, "warm", float("nan"), [1.0], {})
-        ),
+        *((WRITE, list[Heat], found, "the tool ask returns something else") for found in NO_ACTIONS),
+        *((READ, float, found, r"something else than it declares; .* expected a number") for found in NO_NUMBERS),
         (READ, Room, Observation(), r"found 'Observation'; expected Room"),
     ],
 )

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,8 +45,10 @@ KEEPING = [
 KINDS = [*KEEPING, pytest.param(Kind(lambda path: NullRecorder(), lambda recorder, path: []), id="null")]
 FIRST = EpisodeReset(session="s", at=0.0, epoch=1, episode_id="e", observation=Raw(b'{"observation":1}'))
 LAST = SessionClosed(session="s", at=1.0, reason="client", episodes=1, steps=0)
-WORDS = ("environment", "environment_version", "target", "server", "place", "python", "gymnasium", "numpy")
-UNSAYABLE = SessionOpened(session="s", at=0.0, settings={"callback": print}, **dict.fromkeys(WORDS, ""))
+WORDS: Any = dict.fromkeys(
+    ("environment", "environment_version", "target", "server", "place", "python", "gymnasium", "numpy"), ""
+)
+UNSAYABLE = SessionOpened(session="s", at=0.0, settings={"callback": print}, **WORDS)
 
 
 def lines(found: list[object]) -> list[bytes]:

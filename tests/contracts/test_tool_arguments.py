@@ -10,15 +10,18 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from proctor.access.limits import has_more_values, is_too_deep
-from proctor.contracts.tool_arguments import (
+from proctor.contracts.toolboxes import toolbox_from_methods
+from proctor.contracts.tools import (
     LONGEST_NAME,
     MOST_PROBLEMS,
+    Toolbox,
+    ToolPlan,
+    ToolSafety,
     max_argument_bytes,
     max_argument_depth,
     max_argument_values,
+    tool,
 )
-from proctor.contracts.toolboxes import toolbox_from_methods
-from proctor.contracts.tools import Toolbox, ToolPlan, ToolSafety, tool
 from proctor.errors import ValidationError
 from proctor.models.wire import Action, Observation
 from tests.models.space_strategies import json_values
@@ -60,6 +63,10 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
+NO_COUNTS: list[Any] = ["3", 3.0, True, None]
+NO_OBJECTS: list[Any] = [[], 3, None]
+
+
 def refusal(arguments: Any, name: str = "ask") -> ValidationError:
     text = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
     with pytest.raises(ValidationError) as caught:
@@ -78,7 +85,7 @@ def test_arguments_that_fit_are_taken() -> None:
         ({}, "count: is missing"),
         ({"count": 0}, "count: should be greater than or equal to 1"),
         ({"count": 21}, "count: should be less than or equal to 20"),
-        *(({"count": wrong}, "count: should be a valid integer") for wrong in ("3", 3.0, True, None)),
+        *(({"count": wrong}, "count: should be a valid integer") for wrong in NO_COUNTS),
         ({"count": 1, "share": "1"}, "share: should be a valid number"),
         ({"count": 1, "flag": 1}, "flag: should be a valid boolean"),
         ({"count": 1, "flag": "yes"}, "flag: should be a valid boolean"),
@@ -86,7 +93,7 @@ def test_arguments_that_fit_are_taken() -> None:
         ({"count": 1, "corners": [{"x": 1}, {"y": 1}]}, "corners.1.x: is missing"),
         ({"count": 1, "pair": [1]}, "pair.1: is missing"),
         ({"count": 1, "more": 1}, "more: is unknown"),
-        *((wrong, "this is no JSON object") for wrong in ([], 3, None)),
+        *((wrong, "this is no JSON object") for wrong in NO_OBJECTS),
         *((wrong, "this is no JSON") for wrong in (b"", b"{", b'{"count": 1', b"\xff", b"[" * 100_000)),
         (b'{"count": 1, "name": "\\ud800"}', "this is no JSON"),
         (b'{"count": 1, "share": NaN}', "share: should be a finite number"),

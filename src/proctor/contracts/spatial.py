@@ -12,6 +12,7 @@ from typing import Final, SupportsIndex
 import msgspec
 from msgspec.structs import force_setattr
 
+from proctor.contracts.arguments import parse_count
 from proctor.errors import ValidationError
 
 MAX_SIDE: Final = 10_000
@@ -22,12 +23,12 @@ FARTHEST: Final = 2 * MAX_SIDE
 
 
 def _as_int(value: SupportsIndex, what: str) -> int:
-    if isinstance(value, bool):
-        raise ValidationError(f"{what} must be an integer", found=value, expected="an int")
     try:
-        return operator.index(value)
+        if not isinstance(value, bool):
+            return operator.index(value)
     except TypeError:
-        raise ValidationError(f"{what} must be an integer", found=value, expected="an int") from None
+        pass
+    raise ValidationError(f"{what} must be an integer", found=value, expected="an int")
 
 
 def normalize_heading(degrees: float) -> float:
@@ -67,11 +68,7 @@ class GridSize(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         for name in ("width", "height"):
             side = _as_int(getattr(self, name), name)
-            if not 1 <= side <= MAX_SIDE:
-                raise ValidationError(
-                    f"grid {name} out of range", found=side, expected=f"1 to {MAX_SIDE}", clause="ENV-INIT-P3"
-                )
-            force_setattr(self, name, side)
+            force_setattr(self, name, parse_count(f"grid {name}", side, 1, MAX_SIDE, clause="ENV-INIT-P3"))
 
     def contains(self, cell: Coordinates) -> bool:
         """Return whether `cell` lies on the grid."""

@@ -28,21 +28,19 @@ from pydantic import ValidationError as ModelError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError
 
-from proctor.contracts.tool_arguments import (
-    EMPTY_SCHEMA,
-    ToolMessage,
-    make_json_schema,
-    make_message_model,
-    make_refusal,
-)
 from proctor.contracts.tools import (
+    EMPTY_SCHEMA,
     MARK_ATTRIBUTE,
     PlanFunction,
     Tool,
     Toolbox,
     ToolMark,
+    ToolMessage,
     ToolPlan,
     ToolSafety,
+    make_json_schema,
+    make_message_model,
+    make_refusal,
 )
 from proctor.errors import ComponentError
 from proctor.models.descriptions import describe_arguments, describe_schema, with_descriptions

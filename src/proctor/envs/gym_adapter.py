@@ -27,7 +27,6 @@ from pydantic import JsonValue, create_model
 from proctor.contracts.arguments import parse_count
 from proctor.contracts.environment import ActT, Environment, ObsT, StateT
 from proctor.contracts.guarded_env import GuardedEnv, parse_reset_options
-from proctor.contracts.tool_arguments import ToolMessage, make_json_schema
 from proctor.contracts.toolboxes import (
     act_tool,
     observe_act_toolbox,
@@ -35,7 +34,7 @@ from proctor.contracts.toolboxes import (
     toolbox_from_methods,
     toolbox_from_types,
 )
-from proctor.contracts.tools import Tool, Toolbox
+from proctor.contracts.tools import Tool, Toolbox, ToolMessage, make_json_schema
 from proctor.errors import ComponentError, StateError
 from proctor.models.arrays import describe_parts, make_pixels_scene, pack_array
 from proctor.models.infos import info_to_json

@@ -27,8 +27,7 @@ from proctor.access.limits import (
     has_more_values,
     is_too_deep,
 )
-from proctor.contracts.tool_arguments import max_argument_bytes, max_argument_depth, max_argument_values
-from proctor.contracts.tools import Tool
+from proctor.contracts.tools import Tool, max_argument_bytes, max_argument_depth, max_argument_values
 from proctor.models.control import Code, Problem
 from proctor.models.descriptions import describe_arguments
 from proctor.server.governed.agent_calls import GovernedCall, OperatorQuestion, ToolExecution

@@ -167,32 +167,29 @@ def test_an_unknown_type_in_the_config_lists_the_known_ones(kind: str) -> None:
     assert caught.value.clause == "ENV-INIT-P1"
 
 
-def test_a_movie_in_the_config_brings_its_grid_and_the_source_is_its_centre(film: str) -> None:
-    env = PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}})
+@pytest.mark.parametrize(
+    ("shape", "given", "source"),
+    [((4, 7, 9), {}, (4, 3)), ((1, 150, 200), {"source_location": (180, 140)}, (180, 140))],
+)
+def test_a_movie_in_the_config_brings_its_grid_and_the_source_is_its_centre_or_anywhere_on_it(
+    tmp_path: Path, shape: tuple[int, int, int], given: dict[str, Any], source: tuple[int, int]
+) -> None:
+    np.save(tmp_path / "film.npy", np.zeros(shape))
 
-    assert env.grid_size == GridSize(9, 7)
-    assert env.source_location == Coordinates(4, 3)
+    env = PlumeSearchEnv(config={"plume": {"type": "movie", "path": str(tmp_path / "film.npy")}, **given})
 
-
-def test_a_movie_larger_than_the_default_grid_may_have_its_source_anywhere_on_it(tmp_path: Path) -> None:
-    np.save(tmp_path / "film.npy", np.zeros((1, 150, 200)))
-
-    env = PlumeSearchEnv(
-        config={"plume": {"type": "movie", "path": str(tmp_path / "film.npy")}, "source_location": (180, 140)}
-    )
-
-    assert env.grid_size == GridSize(200, 150)
-    assert env.source_location == Coordinates(180, 140)
+    assert (env.grid_size, env.source_location) == (GridSize(shape[2], shape[1]), Coordinates(*source))
 
 
-def test_a_source_beyond_the_movie_is_refused(film: str) -> None:
-    with pytest.raises(ValidationError, match="source"):
-        PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}, "source_location": (20, 3)})
-
-
-def test_a_movie_on_another_grid_than_the_one_asked_for_is_a_component_error(film: str) -> None:
-    with pytest.raises(ComponentError, match="grid"):
-        PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}}, grid_size=(20, 20))
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [({"source_location": (20, 3)}, ValidationError, "source"), ({"grid_size": (20, 20)}, ComponentError, "grid")],
+)
+def test_a_source_beyond_the_movie_and_another_grid_are_refused(
+    film: str, given: dict[str, Any], error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        PlumeSearchEnv(config={"plume": {"type": "movie", "path": film}}, **given)
 
 
 # ---------------------------------------------------------------------------------------------------- the reset
@@ -266,12 +263,9 @@ def test_the_start_can_be_chosen_even_on_the_source(start: Any) -> None:
     [(90, 90.0), (450, 90.0), (-90.0, 270.0), (-1e-20, 0.0), (360, 0.0), (np.float32(45), 45.0)],
 )
 def test_the_orientation_can_be_chosen_and_is_brought_into_the_circle(degrees: Any, orientation: float) -> None:
-    env = small()
+    agent = begun(orientation=degrees).agent_state
 
-    env.reset(options={"orientation": degrees})
-
-    assert env.agent_state is not None
-    assert env.agent_state.orientation == orientation
+    assert agent == AgentState(Coordinates(0, 0), orientation)
 
 
 @given(
@@ -305,7 +299,7 @@ def test_an_unseeded_episode_replays_from_the_seed_in_its_info(plume: str) -> No
     env.reset(seed=3)
     first = env.reset()
     actions = sampled(env, 20)
-    trajectory = [plain(env.step(action)) for action in actions[: _until_end(env, actions)]]
+    trajectory = [plain(env.step(action)) for action in actions if env.state is READY]
 
     replay = small(config=config)
     again = replay.reset(seed=first[1]["seed"])
@@ -313,16 +307,6 @@ def test_an_unseeded_episode_replays_from_the_seed_in_its_info(plume: str) -> No
     assert plain(again[0]) == plain(first[0])
     assert again[1] == {**first[1], "episode": 1}
     assert [plain(replay.step(action)) for action in actions[: len(trajectory)]] == trajectory
-
-
-def _until_end(env: PlumeSearchEnv, actions: list[Any]) -> int:
-    """Return how many of the actions a copy of the environment can take."""
-    ghost = copy.deepcopy(env)
-    for count, action in enumerate(actions):
-        if ghost.state is not READY:
-            return count
-        ghost.step(action)
-    return len(actions)
 
 
 # ----------------------------------------------------------------------------------------------------- the step

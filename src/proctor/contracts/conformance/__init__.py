@@ -20,15 +20,7 @@ from typing import Any, TypeVar
 
 from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
 from proctor.contracts.conformance import env_checks, lifecycle_checks, part_checks
-from proctor.contracts.conformance.report import (
-    Check,
-    ClauseVerdict,
-    Finding,
-    Make,
-    Report,
-    run_check,
-    run_checks,
-)
+from proctor.contracts.conformance.report import Check, ClauseVerdict, Finding, Make, Report, run_check, run_checks
 
 __all__ = [
     "CHECKS",

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from proctor.contracts.arguments import parse_number
+from proctor.contracts.arguments import is_choice, parse_number
 from proctor.contracts.chance import Chance, Stream, integer_from_bits
 from proctor.contracts.components import (
     ActionProcessor,
@@ -238,13 +238,11 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         parse_number("orientation", options.get("orientation", 0.0), clause="ENV-RESET-P3")
 
     def _parse_start(self, start: Any) -> Coordinates:
-        """Return the option `start` as a cell of the grid, or raise a ValidationError."""
         pair = start.tolist() if isinstance(start, np.ndarray) else start
-        whole = isinstance(pair, tuple | list) and all(isinstance(part, int | np.integer) for part in pair)
-        if whole and len(pair) == 2 and not any(isinstance(part, bool) for part in pair):
-            cell = Coordinates(*pair)
-            if self._grid.contains(cell):
-                return cell
+        if isinstance(pair, tuple | list) and len(pair) == 2:
+            x, y = pair
+            if is_choice(x, self._grid.width) and is_choice(y, self._grid.height):
+                return Coordinates(int(x), int(y))
         raise ValidationError(
             "not a start cell",
             found=start,

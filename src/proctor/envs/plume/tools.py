@@ -128,11 +128,7 @@ class EightDirectionTools(SmellTools):
     """Moves along the compass, or stays."""
 
     @tool(ToolSafety.WRITE, title="Move on the grid")
-    def move(
-        self,
-        direction: Eight,
-        steps: Steps = 1,
-    ) -> list[PlumeAction]:
+    def move(self, direction: Eight, steps: Steps = 1) -> list[PlumeAction]:
         """Move in one of eight directions, or stay for a step, and smell where you come to.
 
         North is +y, east is +x. What comes back is the reading of your odor sensor at the last place only: to compare two

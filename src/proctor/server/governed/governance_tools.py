@@ -13,8 +13,7 @@ import msgspec
 from pydantic import Field, JsonValue, field_validator
 from pydantic import ValidationError as ModelError
 
-from proctor.contracts.tool_arguments import ToolMessage, make_json_schema, make_refusal
-from proctor.contracts.tools import Tool, ToolSafety
+from proctor.contracts.tools import Tool, ToolMessage, ToolSafety, make_json_schema, make_refusal
 from proctor.errors import ValidationError
 from proctor.server.governed.packet_stream import PacketStream
 from proctor.server.governed.policy import GovernancePolicy

@@ -135,14 +135,10 @@ class PlumeBackdrop:
     marks: tuple[Ink, ...]
 
 
-def read_static(scene: Mapping[str, Any]) -> PlumeStatic:
-    """Return the part of a scene that stays the same; anything but a plume's scene is a RenderingError."""
-    return read_part(scene, "static", PlumeStatic, owner="plume's")
-
-
-def read_frame(scene: Mapping[str, Any]) -> PlumeFrame:
-    """Return the part of a scene that changes; anything but a plume's scene is a RenderingError."""
-    return read_part(scene, "frame", PlumeFrame, owner="plume's")
+def read_scene(scene: Mapping[str, Any]) -> tuple[PlumeStatic, PlumeFrame]:
+    """Return the parts of a scene that stay and that change; anything but a plume's scene is a RenderingError."""
+    owner = "plume's"
+    return read_part(scene, "static", PlumeStatic, owner=owner), read_part(scene, "frame", PlumeFrame, owner=owner)
 
 
 def tint(concentration: Floats) -> Picture:
@@ -158,8 +154,8 @@ def tone(concentration: Floats) -> Floats:
 
 def draw(scene: Mapping[str, Any]) -> Picture:
     """Return the picture of a scene: a fresh uint8 array of shape (height, width, 3), both even."""
-    frame = read_frame(scene)
-    stage = _draw_backdrop(msgspec.msgpack.encode(read_static(scene), order="sorted"), frame.field is not None)
+    static, frame = read_scene(scene)
+    stage = _draw_backdrop(msgspec.msgpack.encode(static, order="sorted"), frame.field is not None)
     picture = stage.backdrop.copy()
     if frame.field is not None:
         coordinates = stage.layout.coordinates(COARSE)

@@ -25,8 +25,7 @@ from proctor.envs.plume.drawing.picture import (
     PlumeFrame,
     PlumeStatic,
     paint_field,
-    read_frame,
-    read_static,
+    read_scene,
     tint,
     tone,
 )
@@ -85,30 +84,27 @@ class PlumeText:
     rows: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        raster = self._raster(options.max_width)
+        raster = self._fit_raster(options.max_width)
         plain_lines = ([Segment(line)] for line in plain(raster, self.frame))
         for line in half_blocks(raster, self.frame) if has_colours(console, options) else plain_lines:
             yield from line
             yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        width = self._raster(options.max_width).width
+        width = self._fit_raster(options.max_width).width
         return Measurement(width, width)
 
-    def _raster(self, room: int) -> Raster:
-        return fit_raster(self.static, min(self.columns, room), self.rows)
+    def _fit_raster(self, room: int) -> Raster:
+        """Return the largest raster of square pixels, two in a row of text, that fits; a thin grid is stretched."""
+        grid, columns = self.static.grid, min(self.columns, room)
+        scale = min(columns / grid[0], 2 * self.rows / grid[1])
+        width, height = (max(NARROW, round(side * scale)) for side in grid)
+        return Raster(self.static, min(width, columns), 2 * min((height + 1) // 2, self.rows))
 
 
 def picture(scene: Mapping[str, Any], columns: int, rows: int) -> PlumeText:
     """Return something for rich to print: the scene on at most `columns` by `rows` characters, each at least 1."""
-    return PlumeText(read_static(scene), read_frame(scene), max(columns, 1), max(rows, 1))
-
-
-def fit_raster(static: PlumeStatic, columns: int, rows: int) -> Raster:
-    """Return the largest raster of square pixels, two in a row of text, that fits; a thin grid is stretched."""
-    scale = min(columns / static.grid[0], 2 * rows / static.grid[1])
-    width, height = (max(NARROW, round(side * scale)) for side in static.grid)
-    return Raster(static, min(width, columns), 2 * min((height + 1) // 2, rows))
+    return PlumeText(*read_scene(scene), max(columns, 1), max(rows, 1))
 
 
 def plain(raster: Raster, frame: PlumeFrame) -> list[str]:
@@ -124,20 +120,16 @@ def plain(raster: Raster, frame: PlumeFrame) -> list[str]:
 def half_blocks(raster: Raster, frame: PlumeFrame) -> Iterator[list[Segment]]:
     """Yield lines of upper half blocks: the colour is the upper pixel, the colour behind it the lower one."""
     pixels = tint(raster.values(frame)).astype(np.float64)
-    _mix(pixels, _trail(raster, frame.trail)[..., None], TRAIL)
-    _mix(pixels, raster.ring()[..., None] * 0.85, MARK)
-    signs = _signs(raster, frame)
+    pixels += (np.array(TRAIL) - pixels) * _trail(raster, frame.trail)[..., None]
+    pixels += (np.array(MARK) - pixels) * (raster.ring()[..., None] * 0.85)
+    (source, left), (top, column) = raster.place(raster.static.source), raster.place(frame.agent.at)
+    agent = (_arrow(ARROWS, frame.agent.heading), AGENT[frame.state])
+    signs = {(source // 2, left): (SOURCE, MARK), (top // 2, column): agent}
     whole = np.rint(pixels).astype(int).reshape(-1, 2, raster.width, 3).tolist()
     for row, (upper, lower) in enumerate(whole):
         line = [_cell(signs.get((row, column)), *pair) for column, pair in enumerate(zip(upper, lower, strict=True))]
         runs = groupby(line, key=itemgetter(1, 2))
         yield [Segment("".join(sign for sign, *_ in run), style(*colours)) for colours, run in runs]
-
-
-def _signs(raster: Raster, frame: PlumeFrame) -> dict[tuple[int, int], tuple[str, Colour]]:
-    (source, left), (row, column) = raster.place(raster.static.source), raster.place(frame.agent.at)
-    agent = (_arrow(ARROWS, frame.agent.heading), AGENT[frame.state])
-    return {(source // 2, left): (SOURCE, MARK), (row // 2, column): agent}
 
 
 def _arrow(arrows: str, heading: float) -> str:
@@ -153,10 +145,6 @@ def _trail(raster: Raster, trail: list[Point]) -> Floats:
         way = np.rint(np.linspace(start, end, count)).astype(np.intp)
         layer[way[:, 0], way[:, 1]] = 0.15 + 0.6 * age / len(places)
     return layer
-
-
-def _mix(pixels: Floats, share: Floats, colour: Colour) -> None:
-    pixels += (np.array(colour) - pixels) * share
 
 
 def _cell(sign: tuple[str, Colour] | None, upper: list[int], lower: list[int]) -> Cell:
