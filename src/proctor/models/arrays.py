@@ -255,7 +255,6 @@ def describe_parts(name: str, value: Any) -> str:
 
 
 def _find_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf with the names that lead to it."""
     if isinstance(value, GraphInstance):
         value = value._asdict()
     if isinstance(value, tuple):

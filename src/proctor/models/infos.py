@@ -103,17 +103,11 @@ def _convert(value: Any, depth: int) -> JsonValue:
 
 
 def _find_converter(kind: type) -> Converter:
-    """Return how the nearest parent of `kind` is said."""
     return next((_CONVERTERS[each] for each in kind.__mro__ if each in _CONVERTERS), _refuse)
 
 
 def _refuse(value: Any, depth: int) -> JsonValue:
     raise _NotJson
-
-
-def _convert_itself(value: Any, depth: int) -> JsonValue:
-    said: JsonValue = value
-    return said
 
 
 def _convert_integer(value: int, depth: int) -> int:
@@ -178,8 +172,7 @@ def _convert_key(key: Any) -> str:
 
 
 _CONVERTERS: Final[dict[type, Converter]] = {
-    type(None): _convert_itself,
-    bool: _convert_itself,
+    **dict.fromkeys((type(None), bool), lambda value, depth: value),
     int: _convert_integer,
     float: _convert_float,
     str: _convert_text,

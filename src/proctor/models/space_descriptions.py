@@ -94,7 +94,6 @@ def _numbers(array: Array) -> Any:
 
 
 def _array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return the array that `_numbers` wrote."""
     if type(value) is dict:
         array = unpack_array(value)
         if array.shape != shape or array.dtype != wire_dtype(dtype):

@@ -7,6 +7,7 @@ Rule 3: where an author named the actions of a `Discrete`, the names are what is
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import gymnasium as gym
@@ -104,7 +105,11 @@ class SpaceArgument:
 def _core_schema(schema: Schema) -> CoreSchema:
     """Return what checks a value against one of the schemas made here; texts are left to the codec."""
     if "anyOf" in schema:
-        return _union(schema)
+        return core_schema.union_schema(
+            [_core_schema(part) for part in schema["anyOf"]],
+            custom_error_type="no_choice",
+            custom_error_message=f"Input should be {describe_schema(schema)}",
+        )
     if "const" in schema or "enum" in schema:
         return core_schema.literal_schema([schema["const"]] if "const" in schema else schema["enum"])
     match schema["type"]:
@@ -117,14 +122,6 @@ def _core_schema(schema: Schema) -> CoreSchema:
             return core_schema.typed_dict_schema(parts, extra_behavior="forbid")
         case kind:
             return LEAVES[kind](schema)
-
-
-def _union(schema: Schema) -> CoreSchema:
-    return core_schema.union_schema(
-        [_core_schema(part) for part in schema["anyOf"]],
-        custom_error_type="no_choice",
-        custom_error_message=f"Input should be {describe_schema(schema)}",
-    )
 
 
 def _rows(schema: Schema) -> CoreSchema:
@@ -143,12 +140,8 @@ def _number(make: Callable[..., CoreSchema], schema: Schema) -> CoreSchema:
 
 LEAVES: Final[Mapping[str, Callable[[Schema], CoreSchema]]] = {
     "integer": lambda schema: _number(core_schema.int_schema, schema),
-    "number": lambda schema: _number(_float, schema),
+    "number": lambda schema: _number(partial(core_schema.float_schema, allow_inf_nan=False), schema),
     "boolean": lambda schema: core_schema.bool_schema(strict=True),
     "null": lambda schema: core_schema.none_schema(),
     "string": lambda schema: core_schema.str_schema(strict=True),
 }
-
-
-def _float(**limits: Any) -> CoreSchema:
-    return core_schema.float_schema(allow_inf_nan=False, **limits)

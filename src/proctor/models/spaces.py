@@ -31,7 +31,7 @@ from proctor.models.arrays import (
     wire_dtype,
 )
 from proctor.models.space_descriptions import described, find_row, space_from
-from proctor.models.wire import PLAIN, Encoding
+from proctor.models.wire import PACKED, PLAIN, Encoding
 
 __all__ = ["CODECS", "Codec", "codec_of", "described", "space_from"]
 
@@ -114,7 +114,6 @@ def tuple_schema(schemas: list[Schema]) -> Schema:
     return {**sized, "prefixItems": schemas} if schemas else sized
 
 
-# ------------------------------------------------------------------------------------------------------------ leaves
 class DiscreteCodec(Codec):
     """An integer; read as a scalar of the space's dtype."""
 
@@ -233,7 +232,10 @@ class ArrayCodec(Codec):
 
     def schema(self, *, packing: bool = True) -> Schema:
         if packing:
-            return {"anyOf": [self._list_schema(self._shape, self._low, self._high), self._packing_schema()]}
+            lengths = [{"type": "integer", "minimum": 0} if n is None else {"const": n} for n in self._shape]
+            packed = {**PACKED["properties"], "dtype": {"const": self._wire.str}, "shape": tuple_schema(lengths)}
+            lists = self._list_schema(self._shape, self._low, self._high)
+            return {"anyOf": [lists, {**PACKED, "properties": packed}]}
         if self._free or self._low.size > MOST_PLACES:
             return self._list_schema(self._shape, self._low, self._high)
         return self._place_schema(self._low, self._high)
@@ -263,23 +265,10 @@ class ArrayCodec(Codec):
         names = [name for name, bound in (("-Infinity", least), ("Infinity", most)) if not np.isfinite(bound)]
         return {"anyOf": [number, {"enum": names}]} if names else number
 
-    def _packing_schema(self) -> Schema:
-        lengths = [{"type": "integer", "minimum": 0} if n is None else {"const": n} for n in self._shape]
-        packed = object_schema(
-            {
-                "dtype": {"const": self._wire.str},
-                "shape": tuple_schema(lengths),
-                "data": {"type": "string", "contentEncoding": "base64"},
-                "zip": {"const": "zlib"},
-            }
-        )
-        return {**packed, "required": ["dtype", "shape", "data"]}
-
     def lengths(self, value: Any) -> frozenset[int]:
         return frozenset({len(value)})
 
 
-# ------------------------------------------------------------------------------------------------- spaces of spaces
 class DictCodec(Codec):
     """An object with a value for every key, in the order of the space."""
 
@@ -315,7 +304,6 @@ class DictCodec(Codec):
 
 
 def _read_each(parts: Sequence[Codec], values: Sequence[Any], reading: ReadOptions) -> tuple[Any, ...]:
-    """Return each value read by its part; an error names the place."""
     made: list[Any] = []
     try:
         for part, each in zip(parts, values, strict=True):
@@ -434,8 +422,8 @@ class GraphCodec(Codec):
     def __init__(self, nodes: StackCodec, edges: StackCodec | None) -> None:
         self._nodes = nodes
         self._edges = edges
-        limits = np.iinfo(np.int32)
-        self._links = ArrayCodec(np.dtype(np.int32), (None, 2), np.array(0, np.int32), np.array(limits.max, np.int32))
+        most = np.array(np.iinfo(np.int32).max, np.int32)
+        self._links = ArrayCodec(most.dtype, (None, 2), np.zeros_like(most), most)
         self.form = "null, as there is no edge space" if edges is None else "edges with their edge_links, or null"
 
     def encode(self, value: Any, encoding: Encoding = PLAIN) -> dict[str, Any]:
@@ -464,16 +452,13 @@ class GraphCodec(Codec):
             edges = self._edges.read(value["edges"], reading)
             part = "edge_links"
             links = self._links.read(value["edge_links"], reading)
-            self._check_links(links, self._edges.count(edges), self._nodes.count(nodes))
+            count, most = self._edges.count(edges), self._nodes.count(nodes)
+            if len(links) != count or (links.size and int(links.max()) >= most):
+                expected = f"{count} pairs of integers below {most}"
+                raise ValidationError("links do not fit", found=links.tolist(), expected=expected)
         except ValidationError as problem:
             raise error_beneath(problem, part) from None
         return GraphInstance(nodes, edges, links)
-
-    def _check_links(self, links: Any, edges: int, nodes: int) -> None:
-        if len(links) != edges or (links.size and int(links.max()) >= nodes):
-            raise ValidationError(
-                "links do not fit", found=links.tolist(), expected=f"{edges} pairs of integers below {nodes}"
-            )
 
     def schema(self, *, packing: bool = True) -> Schema:
         null: Schema = {"type": "null"}
@@ -484,7 +469,6 @@ class GraphCodec(Codec):
         return object_schema({"nodes": self._nodes.schema(packing=packing), "edges": edges, "edge_links": links})
 
 
-# ------------------------------------------------------------------------------------------------------------ tables
 ANY: Final[tuple[None]] = (None,)
 """The first length of values that are stacked."""
 

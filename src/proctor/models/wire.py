@@ -39,7 +39,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 MOST_TYPED_BYTES: Final = 2**20
 """A typed field of numbers is small: no packed array beyond this is unfolded into one."""
 
-PACKED: Final = {
+PACKED: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "dtype": {"type": "string"},
@@ -86,7 +86,6 @@ def _no_wire_type(model: type[BaseModel], found: str) -> ComponentError:
 
 
 def _find_unspeakable(schema: Any) -> Iterator[str]:
-    """Yield what in a core schema JSON cannot say."""
     if isinstance(schema, dict):
         kind = schema.get("type")
         # Where fields are listed by name, one may be called `type`: then it is no word.
@@ -156,7 +155,6 @@ class Packable:
 
 
 def _unpack_value(value: Any) -> Any:
-    """Return a packed array as nested lists, anything else as it is."""
     if not isinstance(value, dict) or "dtype" not in value:
         return value
     # Only now: whoever never meets a packed array never imports numpy.

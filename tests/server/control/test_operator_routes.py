@@ -175,16 +175,12 @@ def test_the_control_credential_still_opens_the_socket(there: Operated) -> None:
     assert answer["type"] == "metadata"
 
 
-@pytest.mark.parametrize(
-    ("header", "value", "status"), [("Host", "evil.example", 403), ("Origin", "https://evil.example", 403)]
-)
-def test_host_and_origin_are_judged_before_the_operators_credential(
-    there: Operated, header: str, value: str, status: int
-) -> None:
+@pytest.mark.parametrize(("header", "value"), [("Host", "evil.example"), ("Origin", "https://evil.example")])
+def test_host_and_origin_are_judged_before_the_operators_credential(there: Operated, header: str, value: str) -> None:
     with client(there) as made:
         answer = made.post("/operator/alert", json=GOOD["/operator/alert"], headers={header: value})
 
-    assert answer.status_code == status
+    assert answer.status_code == 403
     assert there.operator.acts == []
 
 
@@ -344,6 +340,10 @@ BAD_BODIES = {
     "a negative epoch": (b'{"session": "a-session", "epoch": -1, "id": "q1"}', "VALIDATION_ERROR"),
     "a depth": (b"[" * 17 + b"]" * 17, "TOO_DEEP"),
     "half of one": (b'{"id', "INVALID_JSON"),
+    "a key twice": (
+        b'{"session":"a-session","epoch":1,"id":"q1","summary":"x","choice":"go","choice":"stop"}',
+        "INVALID_JSON",
+    ),
 }
 
 
@@ -359,15 +359,8 @@ def test_a_body_that_is_none_gets_a_code_and_changes_nothing(there: Operated, pa
     assert there.operator.acts == []
 
 
-TWICE = b'{"session":"a-session","epoch":1,"id":"q1","choice":"go","choice":"stop"}'
-
-
-def test_a_key_that_is_there_twice_is_refused(there: Operated) -> None:
-    with client(there) as made:
-        answer = made.post("/operator/answer", content=TWICE)
-
-    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_JSON")
-    assert there.operator.acts == []
+WAITS = ("-1", "61", "nan", "inf")
+"""None that is taken."""
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -383,19 +376,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(there: Operated, 
 
 
 @pytest.mark.parametrize(
-    "query",
-    [
-        "after=-1",
-        "after=x",
-        "after=1.5",
-        "after=",
-        "wait=-1",
-        "wait=61",
-        "wait=nan",
-        "wait=inf",
-        "most=3",
-        "after=1&after=2",
-    ],
+    "query", [*(f"after={n}" for n in ("-1", "x", "1.5", "", "1&after=2")), *(f"wait={n}" for n in WAITS), "most=3"]
 )
 def test_a_query_that_is_none_gets_a_code(there: Operated, query: str) -> None:
     answer = asked(there, "GET", f"{WATCH_PATH}?{query}")

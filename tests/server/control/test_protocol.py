@@ -29,7 +29,6 @@ from proctor.models.control import (
 )
 from proctor.server.control import protocol as module
 from proctor.server.control.protocol import (
-    MOST_KEPT_BYTES,
     RULES,
     Admission,
     ReplyCache,
@@ -351,20 +350,9 @@ def test_a_reply_says_only_what_it_has() -> None:
         "data": {"code": "IDLE", "message": "soon", "seconds_left": 1.0},
         "session": "s",
     }
-
-
-def test_an_error_says_only_what_it_has() -> None:
-    assert json.loads(encode_reply("error", Problem("no", Code.BUSY))) == {
-        "type": "error",
-        "data": {"message": "no", "code": "BUSY"},
-    }
-    assert json.loads(encode_reply("error", Problem("no", Code.BUSY, lost=True), 3, "s", 1)) == {
-        "type": "error",
-        "data": {"message": "no", "code": "BUSY", "lost": True},
-        "id": 3,
-        "session": "s",
-        "epoch": 1,
-    }
+    for problem, lost in ((Problem("no", Code.BUSY), {}), (Problem("no", Code.BUSY, lost=True), {"lost": True})):
+        told = {"type": "error", "data": {"message": "no", "code": "BUSY", **lost}}
+        assert json.loads(encode_reply("error", problem)) == told
 
 
 FEW_BYTES = 100
@@ -463,56 +451,6 @@ class Remembered(RuleBasedStateMachine):
 
 TestRemembered = Remembered.TestCase
 TestRemembered.settings = settings(deadline=None, stateful_step_count=30)
-
-
-def test_a_repeated_request_gets_its_reply_as_often_as_it_comes() -> None:
-    replies = ReplyCache(2)
-
-    assert replies.admit(1, 7) is Admission.NEW
-    assert replies.admit(1, 7) is Admission.RUNNING
-    replies.keep(1, b"one")
-
-    assert [replies.admit(1, 7) for _ in range(3)] == [b"one"] * 3
-
-
-def test_the_last_replies_are_kept_and_older_ones_are_refused() -> None:
-    replies = ReplyCache(3)
-
-    for number in range(1, 7):
-        replies.admit(number, number)
-        replies.keep(number, reply_to(number))
-
-    assert [replies.admit(number, number) for number in range(1, 7)] == [
-        *([Admission.REUSED] * 3),
-        *(reply_to(number) for number in (4, 5, 6)),
-    ]
-
-
-def test_a_request_that_runs_long_does_not_let_the_memory_grow() -> None:
-    replies = ReplyCache(2)
-    replies.admit(1, 0)
-
-    for number in range(2, 1000):
-        replies.admit(number, 0)
-        replies.keep(number, reply_to(number))
-
-    answered = [number for number in range(2, 1000) if isinstance(replies.admit(number, 0), bytes)]
-    assert len(answered) <= 2
-    assert replies.admit(1, 0) is Admission.RUNNING
-
-
-def test_a_reply_that_is_too_large_is_kept_alone() -> None:
-    replies = ReplyCache(4)
-    for number, size in ((1, 10), (2, MOST_KEPT_BYTES + 1)):
-        replies.admit(number, 0)
-        replies.keep(number, reply_to(number, size))
-
-    assert replies.admit(1, 0) is Admission.REUSED
-    assert replies.admit(2, 0) == reply_to(2, MOST_KEPT_BYTES + 1)
-    replies.admit(3, 0)
-    replies.keep(3, b"three")
-    assert replies.admit(2, 0) is Admission.REUSED
-    assert replies.admit(3, 0) == b"three"
 
 
 def test_what_came_before_the_server_was_ended_is_spent_but_for_what_had_no_effect() -> None:

@@ -95,16 +95,10 @@ def waiting(served: Served) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------- not held up
-def test_pings_are_answered_while_a_step_runs(served: Served) -> None:
-    with Talk(served, greet=True) as talk:
-        held(Session(talk))
-
-        assert talk.socket.ping().wait(PATIENCE)
-
-
-def test_without_hello_pings_are_answered_while_a_step_runs(served: Served) -> None:
-    with Talk(served) as talk:
-        held_without_hello(talk)
+@pytest.mark.parametrize("greet", [False, True])
+def test_pings_are_answered_while_a_step_runs(served: Served, greet: bool) -> None:
+    with Talk(served, greet=True) if greet else Talk(served) as talk:
+        held(Session(talk)) if greet else held_without_hello(talk)
 
         assert talk.socket.ping().wait(PATIENCE)
 
@@ -639,9 +633,7 @@ async def test_the_socket_itself_compresses_nothing(served: Served) -> None:
     status, head = await raw.response_head()
     raw.reset()
     assert status == 101
-    result = head
-
-    assert b"permessage-deflate" not in result
+    assert b"permessage-deflate" not in head
 
 
 def test_metadata_and_schema_say_the_same_as_http(served: Served) -> None:

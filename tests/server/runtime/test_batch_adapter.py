@@ -24,6 +24,10 @@ from tests.server.environments import HIDDEN_TEXT, diary
 
 CORRIDOR = "tests.server.environments:Corridor"
 PACKED = Encoding(packed=True)
+NO_ACTIONS = [
+    b'{"actions":%b}' % value
+    for value in (b"[0]", b"[0,0,0]", b"[0,2]", b"[0,-1]", b"[0,0.5]", b'["0",0]', b"null", b"[0,1e400]")
+]
 MODES = ["next_step", "same_step", "disabled"]
 
 
@@ -117,19 +121,6 @@ def test_with_autoreset_disabled_a_step_waits_for_the_reset_of_those_that_ended(
 
     assert (problem.code, problem.clause) == (Code.STATE_ERROR, "NO-STEP-AFTER-END")
     assert flags(desk.step(actions(0, 0)))[1] == [False, False]
-
-
-def test_in_next_step_the_step_after_an_end_begins_an_episode() -> None:
-    desk = desk_of(length=1)
-    reset = desk.reset(order())
-
-    ended, begun, going = (desk.step(actions(1, 0)) for _ in range(3))
-
-    assert reset.begins is not None
-    assert reset.begins.all()
-    assert flags(ended) == ([True, False], [False, False])
-    assert flags(begun) == ([False, False], [True, False])
-    assert flags(going) == ([True, False], [False, False])
 
 
 def test_in_same_step_the_last_observation_is_told_beside_the_first_of_the_next_episode() -> None:
@@ -242,25 +233,7 @@ def test_a_mask_among_the_options_is_no_way_round(text: str, mask: Any) -> None:
     assert problem.code == Code.VALIDATION_ERROR
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"null",
-        b"[0,0]",
-        b"{}",
-        b'{"actions":[0]}',
-        b'{"actions":[0,0,0]}',
-        b'{"actions":[0,2]}',
-        b'{"actions":[0,-1]}',
-        b'{"actions":[0,0.5]}',
-        b'{"actions":["0",0]}',
-        b'{"actions":null}',
-        b'{"actions":[0,0],"more":1}',
-        b'{"actions":[0,1e400]}',
-        b"\xff",
-    ],
-)
+@pytest.mark.parametrize("data", [b"", b"null", b"[0,0]", b"{}", b'{"actions":[0,0],"more":1}', b"\xff", *NO_ACTIONS])
 @pytest.mark.parametrize("text", [CORRIDOR, "CartPole-v1"])
 def test_what_is_no_actions_is_refused_and_nothing_moves(text: str, data: bytes) -> None:
     desk = desk_of(text)

@@ -20,7 +20,7 @@ from proctor.errors import ValidationError
 from proctor.models.control import Code
 from proctor.models.wire import PLAIN, Encoding
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
-from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
+from proctor.server.runtime.results import EnvOutcome, RequestFailed, RequestRefused
 from tests.server.environments import (
     EXCEPTIONS,
     HIDDEN_TEXT,
@@ -325,25 +325,16 @@ def test_an_answer_that_cannot_be_written_is_a_failure_and_no_refusal() -> None:
     assert failure(lambda: desk.step(GO)).problem.code == Code.EXECUTION_ERROR
 
 
-def test_coroutines_are_awaited() -> None:
-    desk = desk_of(Later("coroutines"))
+@pytest.mark.parametrize("kind", [Later, HalfLater])
+def test_each_method_may_be_a_coroutine_or_not(kind: type[Counting]) -> None:
+    desk = desk_of(kind(kind.__name__))
 
     now(desk.reset(ORDER))
     outcome = now(desk.step(GO))
     now(desk.close())
 
     assert outcome.observation == b'{"observation":1}'
-    assert diary("coroutines").methods() == ["reset", "step", "close"]
-
-
-def test_each_method_may_be_a_coroutine_or_not() -> None:
-    desk = desk_of(HalfLater("half"))
-
-    now(desk.reset(ORDER))
-    now(desk.step(GO))
-    now(desk.close())
-
-    assert diary("half").methods() == ["reset", "step", "close"]
+    assert diary(kind.__name__).methods() == ["reset", "step", "close"]
 
 
 # ------------------------------------------------------------------------------------------------------ exceptions
@@ -374,22 +365,15 @@ def test_an_exception_becomes_a_failure_whose_text_is_in_the_log_only(
 
 
 @pytest.mark.parametrize("where", ["reset", "step"])
-@pytest.mark.parametrize("kind", [Raising, RaisingLater])
-def test_an_exit_inside_an_environment_is_a_failure_like_any_other(kind: type[Raising], where: str) -> None:
-    desk = desk_of(kind(where, "exit"))
+@pytest.mark.parametrize(("kind", "what"), [(Raising, "exit"), (RaisingLater, "exit"), (RaisingLater, "cancelled")])
+def test_an_exit_or_a_cancellation_inside_an_environment_is_a_failure_like_any_other(
+    kind: type[Raising], what: str, where: str
+) -> None:
+    desk = desk_of(kind(where, what))
     if where == "step":
         now(desk.reset(ORDER))
 
     problem = failure(lambda: desk.reset(ORDER) if where == "reset" else desk.step(b'{"action":%d}' % TROUBLE)).problem
-
-    assert problem.code == Code.EXECUTION_ERROR
-
-
-def test_a_cancellation_from_inside_an_environment_is_a_failure() -> None:
-    desk = desk_of(RaisingLater("step", "cancelled"))
-    now(desk.reset(ORDER))
-
-    problem = failure(lambda: desk.step(b'{"action":%d}' % TROUBLE)).problem
 
     assert problem.code == Code.EXECUTION_ERROR
 
@@ -443,8 +427,3 @@ def test_an_environment_that_fails_to_close_is_closed_once() -> None:
     now(desk.close())
 
     assert diary("fails to close").methods() == ["close"]
-
-
-def test_problems_are_told_apart_by_their_type() -> None:
-    assert issubclass(RequestRefused, RequestError)
-    assert not issubclass(RequestRefused, RequestFailed)

@@ -20,23 +20,8 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET, Raw
 
 from proctor.access.credentials import Credential
-from proctor.models.control import (
-    Cancel,
-    Cancelled,
-    Closed,
-    Code,
-    Ended,
-    GrantWish,
-    MessageKind,
-    Notice,
-    Problem,
-    Request,
-    Reset,
-    Revoke,
-    WaitEnd,
-    Watch,
-    Watched,
-)
+from proctor.models import control
+from proctor.models.control import Code, MessageKind, Notice, Problem, Request
 from proctor.server.control.protocol import Admission, ReplyCache, RequestRule, decode_data, encode_reply
 from proctor.server.control.recovery import REUSED, RecordedReplies
 from proctor.server.governed.governor import find_governor
@@ -83,7 +68,7 @@ class Outlet(Protocol):
         """Let go of a session that has ended."""
 
 
-async def wait_for_rows(session: Session, wish: Watch, epoch: int | None) -> Watched:
+async def wait_for_rows(session: Session, wish: control.Watch, epoch: int | None) -> control.Watched:
     """Return the rows after `wish.after`, as soon as there are some, another episode begins, or the wait is over."""
     loop = asyncio.get_running_loop()
     deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
@@ -91,11 +76,11 @@ async def wait_for_rows(session: Session, wish: Watch, epoch: int | None) -> Wat
         page = session.rows.after(wish.after, wish.most)
         left = deadline - loop.time()
         if page.rows or page.missed or session.over or session.epoch != asked or left <= 0:
-            return Watched([Raw(row) for row in page.rows], session.rows.last, page.missed, session.over)
+            return control.Watched([Raw(row) for row in page.rows], session.rows.last, page.missed, session.over)
         await session.rows.wait_for_change(left)
 
 
-async def wait_for_end(session: Session, wish: WaitEnd, epoch: int | None) -> Ended:
+async def wait_for_end(session: Session, wish: control.WaitEnd, epoch: int | None) -> control.Ended:
     """Return how the episode stands, as soon as it is over, another one has begun, or the wait is over."""
     loop = asyncio.get_running_loop()
     deadline, asked = loop.time() + wish.wait_seconds, session.epoch if epoch is None else epoch
@@ -105,7 +90,7 @@ async def wait_for_end(session: Session, wish: WaitEnd, epoch: int | None) -> En
     governor = find_governor(session)
     said = governor.conclusion if governor is not None and session.concluded else None
     said = EpisodeConclusion() if said is None else said
-    return Ended(
+    return control.Ended(
         _over(session),
         session.epoch,
         session.episode_id,
@@ -246,9 +231,9 @@ class SessionChannel:
                 message = "a batch has no agents"
                 raise make_refusal(Code.NO_AGENT_PLANE, message, expected="a session of one environment")
             if rule.kind is MessageKind.WATCH:
-                seen = await wait_for_rows(self.session, decode_data(request, Watch), request.epoch)
+                seen = await wait_for_rows(self.session, decode_data(request, control.Watch), request.epoch)
                 return self._reply("watched", seen, request)
-            end = await wait_for_end(self.session, decode_data(request, WaitEnd), request.epoch)
+            end = await wait_for_end(self.session, decode_data(request, control.WaitEnd), request.epoch)
             return self._reply("ended", end, request)
         except RequestError as problem:
             return self._error(problem.problem, request)
@@ -320,7 +305,6 @@ class SessionChannel:
         return True
 
     def _is_full(self, size: int) -> bool:
-        """Return whether so many more bytes are too much to wait for their turn."""
         if not self._queue:
             return False
         waiting = sum(map(_find_size, self._queue))
@@ -447,29 +431,31 @@ class SessionChannel:
             self._metrics.count_steps(perf_counter() - begun, session.spec.num_envs or 1)
             return self._observed, Raw(answer)
         if rule.kind is MessageKind.RESET:
-            return self._observed, await self._granting.reset(session, decode_data(request, Reset), request.id)
+            return self._observed, await self._granting.reset(session, decode_data(request, control.Reset), request.id)
         if rule.kind is MessageKind.STATE:
             return "state", Raw(await session.state(request.id))
         if rule.kind is MessageKind.GRANT:
-            return "granted", await self._granting.grant(session, decode_data(request, GrantWish), request.id)
+            return "granted", await self._granting.grant(session, decode_data(request, control.GrantWish), request.id)
         self._leaving = True
         await session.conclude("closed")
-        return "closed", Closed(session.epoch, session.total_steps, UNSET if session.head is None else session.head)
+        return "closed", control.Closed(
+            session.epoch, session.total_steps, UNSET if session.head is None else session.head
+        )
 
     async def _revoke(self, request: Request) -> bytes:
         """Take a grant back at once, whatever runs or waits."""
         try:
-            revoked = await self._granting.revoke(self.session, decode_data(request, Revoke), request.id)
+            revoked = await self._granting.revoke(self.session, decode_data(request, control.Revoke), request.id)
         except RequestError as problem:
             return self._error(problem.problem, request)
         return self._reply("revoked", revoked, request)
 
     def _cancel(self, request: Request) -> bytes:
         try:
-            target = decode_data(request, Cancel).id
+            target = decode_data(request, control.Cancel).id
         except RequestError as problem:
             return self._error(problem.problem, request)
-        return self._reply("cancelled", Cancelled(target, self._give_up(target)), request)
+        return self._reply("cancelled", control.Cancelled(target, self._give_up(target)), request)
 
     def _give_up(self, target: int) -> str:
         waiting = next((each for each in self._queue if isinstance(each, tuple) and each[0].id == target), None)

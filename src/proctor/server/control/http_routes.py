@@ -276,7 +276,6 @@ def _has_news(page: JudgedPage) -> bool:
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when the peer has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

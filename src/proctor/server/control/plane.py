@@ -194,7 +194,6 @@ class ControlConnection:
             task.cancel()
 
     async def _take(self, text: str | None) -> None:
-        """Answer one frame."""
         request: Request | None = None
         wait = 0.0 if self._bucket is None else self._bucket.take()
         try:

@@ -17,22 +17,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from proctor.access.limits import RequestLimits, has_duplicate_keys, is_too_deep
-from proctor.models.control import (
-    PROTOCOL,
-    Cancel,
-    Code,
-    GrantWish,
-    Hello,
-    MessageKind,
-    Open,
-    Reply,
-    Request,
-    Reset,
-    Resume,
-    Revoke,
-    WaitEnd,
-    Watch,
-)
+from proctor.models import control
+from proctor.models.control import PROTOCOL, Code, MessageKind, Reply, Request
 from proctor.server.runtime.results import make_refusal
 
 Read = TypeVar("Read", bound=msgspec.Struct)
@@ -53,17 +39,19 @@ class RequestRule:
 RULES: Final = {
     rule.kind.value: rule
     for rule in (
-        RequestRule(MessageKind.HELLO, without_hello=True, names_session=False, data=Hello),
-        RequestRule(MessageKind.OPEN, without_hello=False, names_session=False, data=Open),
-        RequestRule(MessageKind.RESUME, without_hello=False, names_session=False, data=Resume),
-        RequestRule(MessageKind.RESET, without_hello=True, names_session=True, data=Reset),
+        RequestRule(MessageKind.HELLO, without_hello=True, names_session=False, data=control.Hello),
+        RequestRule(MessageKind.OPEN, without_hello=False, names_session=False, data=control.Open),
+        RequestRule(MessageKind.RESUME, without_hello=False, names_session=False, data=control.Resume),
+        RequestRule(MessageKind.RESET, without_hello=True, names_session=True, data=control.Reset),
         RequestRule(MessageKind.STEP, without_hello=True, names_session=True, needs_epoch=True),
         RequestRule(MessageKind.STATE, without_hello=True, names_session=True),
-        RequestRule(MessageKind.CANCEL, without_hello=False, names_session=True, data=Cancel),
-        RequestRule(MessageKind.GRANT, without_hello=False, names_session=True, needs_epoch=True, data=GrantWish),
-        RequestRule(MessageKind.REVOKE, without_hello=False, names_session=True, data=Revoke),
-        RequestRule(MessageKind.WATCH, without_hello=False, names_session=True, data=Watch),
-        RequestRule(MessageKind.WAIT_END, without_hello=False, names_session=True, data=WaitEnd),
+        RequestRule(MessageKind.CANCEL, without_hello=False, names_session=True, data=control.Cancel),
+        RequestRule(
+            MessageKind.GRANT, without_hello=False, names_session=True, needs_epoch=True, data=control.GrantWish
+        ),
+        RequestRule(MessageKind.REVOKE, without_hello=False, names_session=True, data=control.Revoke),
+        RequestRule(MessageKind.WATCH, without_hello=False, names_session=True, data=control.Watch),
+        RequestRule(MessageKind.WAIT_END, without_hello=False, names_session=True, data=control.WaitEnd),
         RequestRule(MessageKind.CLOSE, without_hello=True, names_session=False),
         RequestRule(MessageKind.METADATA, without_hello=True, names_session=False),
         RequestRule(MessageKind.SCHEMA, without_hello=True, names_session=False),
@@ -166,7 +154,7 @@ def decode_data(request: Request, kind: type[Read]) -> Read:
         raise make_refusal(Code.INVALID_JSON, "the data is not JSON") from None
 
 
-def choose_protocol(hello: Hello) -> int:
+def choose_protocol(hello: control.Hello) -> int:
     """Return the highest version that both sides know, or refuse."""
     if PROTOCOL not in hello.protocols:
         raise make_refusal(

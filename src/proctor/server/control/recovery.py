@@ -27,29 +27,9 @@ from msgspec import UNSET, Raw
 
 from proctor.errors import ProctorError
 from proctor.ledger.writer import LedgerWriter, UnfinishedSession
-from proctor.models.control import (
-    Code,
-    GrantWish,
-    MessageKind,
-    ObservationReply,
-    Problem,
-    Request,
-    Reset,
-    Revoke,
-    Revoked,
-)
-from proctor.models.events import (
-    AgentGranted,
-    AgentRevoked,
-    BatchReset,
-    BatchStepped,
-    EpisodeReset,
-    EpisodeStepped,
-    Event,
-    Failed,
-    SessionClosed,
-    SessionOpened,
-)
+from proctor.models import control, events
+from proctor.models.control import Code, MessageKind, Problem, Request
+from proctor.models.events import Event
 from proctor.server.control.protocol import decode_data, encode_reply
 from proctor.server.grants import GrantService
 from proctor.server.runtime.results import RequestError, RequestRefused, make_refusal
@@ -65,7 +45,7 @@ _WORKER_FILE: Final = re.compile(r"worker-(\d+)\.ledger")
 
 
 REUSED: Final = Problem("this id belongs to another request, or to one long answered", Code.ID_REUSED)
-_RESETS: Final = (EpisodeReset, BatchReset)
+_RESETS: Final = (events.EpisodeReset, events.BatchReset)
 
 
 class RecordedReplies:
@@ -81,7 +61,7 @@ class RecordedReplies:
         self._loss = session.loss
         """Why the episode of these requests could not be rebuilt, though another may have begun since."""
         self._answered: dict[int, AnsweredRequest] = {}
-        self._grants: dict[int, AgentGranted] = {}
+        self._grants: dict[int, events.AgentGranted] = {}
         self._given: dict[int, bytes] = {}
         """Replies with a token that was made now."""
         self._giving = asyncio.Lock()
@@ -90,14 +70,14 @@ class RecordedReplies:
 
     def _take(self, answered: AnsweredRequest, request_id: int) -> None:
         event = answered.event
-        changed_nothing = isinstance(event, Failed) and not event.lost
+        changed_nothing = isinstance(event, events.Failed) and not event.lost
         unheard = isinstance(event, _RESETS) and self._loss is not None and request_id == self.last_id
         if changed_nothing or unheard:
             self.unspent.add(request_id)
             return
         # One that was refused may have come once more, and been carried out.
         self.unspent.discard(request_id)
-        if isinstance(event, AgentGranted):
+        if isinstance(event, events.AgentGranted):
             self._grants[request_id] = event
             self._answered.setdefault(request_id, answered)
         else:
@@ -112,16 +92,16 @@ class RecordedReplies:
         if not _is_same(known.event, request):
             raise RequestRefused(REUSED)
         self._check_event(known.event)
-        wish = decode_data(request, GrantWish) if request.type == MessageKind.GRANT else None
+        wish = decode_data(request, control.GrantWish) if request.type == MessageKind.GRANT else None
         if request.type == MessageKind.RESET:
-            wish = decode_data(request, Reset).grant
+            wish = decode_data(request, control.Reset).grant
         if wish is None:
             return self._encode_earlier(known, request)
         async with self._giving:
             given = self._given.get(request.id or 0)
             if given is None:
                 event = known.event
-                if isinstance(event, AgentGranted | EpisodeReset) and event.epoch != self._session.epoch:
+                if isinstance(event, events.AgentGranted | events.EpisodeReset) and event.epoch != self._session.epoch:
                     # It would be one on the episode that runs now.
                     message = "the episode of this request is over"
                     raise make_refusal(Code.STALE_EPOCH, message, expected="a grant", lost=True)
@@ -131,23 +111,23 @@ class RecordedReplies:
     def _check_event(self, event: Event) -> None:
         """Raise what is to be said of a request that has lost the episode, or whose episode could not be rebuilt."""
         loss = self._loss
-        if isinstance(event, Failed):
+        if isinstance(event, events.Failed):
             incident = UNSET if event.incident is None else event.incident
             raise RequestRefused(Problem(f"this {event.request} failed", event.code, incident=incident, lost=True))
-        if loss is not None and not isinstance(event, AgentRevoked):
+        if loss is not None and not isinstance(event, events.AgentRevoked):
             raise RequestRefused(
                 Problem(f"this episode is lost: {loss.message}", Code.EPISODE_LOST, lost=True, expected="a reset")
             )
 
     def _encode_earlier(self, known: AnsweredRequest, request: Request) -> bytes:
         event = known.event
-        if isinstance(event, AgentRevoked):
-            return self._reply("revoked", Revoked(event.grant, live=True), request, event.epoch)
+        if isinstance(event, events.AgentRevoked):
+            return self._reply("revoked", control.Revoked(event.grant, live=True), request, event.epoch)
         kind = "observation" if self._session.spec.num_envs is None else "batch"
-        epoch = 0 if isinstance(event, SessionOpened | SessionClosed) else event.epoch
+        epoch = 0 if isinstance(event, events.SessionOpened | events.SessionClosed) else event.epoch
         return self._reply(kind, Raw(known.data), request, epoch)
 
-    async def _reply_with_grant(self, known: AnsweredRequest, request: Request, wish: GrantWish) -> bytes:
+    async def _reply_with_grant(self, known: AnsweredRequest, request: Request, wish: control.GrantWish) -> bytes:
         before = self._grants.get(request.id or 0)
         # One that the earlier run did not come to give is given now.
         granted = (
@@ -155,9 +135,9 @@ class RecordedReplies:
             if before is None
             else await self._granting.grant_again(self._session, before, request.id)
         )
-        if not isinstance(known.event, EpisodeReset):
+        if not isinstance(known.event, events.EpisodeReset):
             return self._reply("granted", granted, request, self._session.epoch)
-        seen = msgspec.json.decode(known.data, type=ObservationReply)
+        seen = msgspec.json.decode(known.data, type=control.ObservationReply)
         seen.grant = granted
         seen.head = UNSET if self._session.head is None else self._session.head
         return self._reply("observation", Raw(msgspec.json.encode(seen)), request, known.event.epoch)
@@ -167,25 +147,24 @@ class RecordedReplies:
 
 
 def _is_same(event: Event, request: Request) -> bool:
-    """Return whether the request is the one that led to the event."""
     if isinstance(event, _RESETS):
         if request.type != MessageKind.RESET:
             return False
-        return parse_reset(decode_data(request, Reset), event.episode_id) == reset_from_event(event)
-    if isinstance(event, EpisodeStepped | BatchStepped):
-        action = event.actions if isinstance(event, BatchStepped) else event.action
+        return parse_reset(decode_data(request, control.Reset), event.episode_id) == reset_from_event(event)
+    if isinstance(event, events.EpisodeStepped | events.BatchStepped):
+        action = event.actions if isinstance(event, events.BatchStepped) else event.action
         same = (bytes(request.data) or b"{}") == bytes(action)
         return request.type == MessageKind.STEP and request.epoch == event.epoch and same
-    if isinstance(event, AgentGranted):
+    if isinstance(event, events.AgentGranted):
         return request.type == MessageKind.GRANT and request.epoch == event.epoch and _is_same_grant(event, request)
-    if isinstance(event, AgentRevoked):
-        return request.type == MessageKind.REVOKE and decode_data(request, Revoke).grant == event.grant
-    return isinstance(event, Failed) and request.type == event.request
+    if isinstance(event, events.AgentRevoked):
+        return request.type == MessageKind.REVOKE and decode_data(request, control.Revoke).grant == event.grant
+    return isinstance(event, events.Failed) and request.type == event.request
 
 
-def _is_same_grant(event: AgentGranted, request: Request) -> bool:
+def _is_same_grant(event: events.AgentGranted, request: Request) -> bool:
     """Return whether a wish is the one on record; how long the grant was to live is there as a time only."""
-    wish = decode_data(request, GrantWish)
+    wish = decode_data(request, control.GrantWish)
     tools = wish.tools is None or set(wish.tools) == set(event.tools)
     ends = (wish.ttl_seconds is None) == (event.expires_at is None)
     return tools and ends and (wish.agent, wish.calls_per_second) == (event.agent, event.calls_per_second)
@@ -210,9 +189,9 @@ async def _close_sessions_of(writer_of: Callable[[int], LedgerWriter], number: i
     try:
         left = writer.unfinished()
         for each in left:
-            own_steps = sum(isinstance(event, EpisodeStepped | BatchStepped) for event in each.events)
+            own_steps = sum(isinstance(event, events.EpisodeStepped | events.BatchStepped) for event in each.events)
             safe = writer.record(
-                SessionClosed(
+                events.SessionClosed(
                     session=each.opened.session,
                     at=wall(),
                     principal="system",

@@ -17,20 +17,9 @@ import msgspec
 
 from proctor.errors import ProctorError
 from proctor.ledger.writer import UnfinishedSession
+from proctor.models import events
 from proctor.models.control import Code
-from proctor.models.events import (
-    AgentGranted,
-    AgentRevoked,
-    BatchReset,
-    BatchStepped,
-    EpisodeClosed,
-    EpisodeReset,
-    EpisodeStepped,
-    Event,
-    Failed,
-    PacketJudged,
-    SessionResumed,
-)
+from proctor.models.events import Event
 from proctor.replay.comparison import compare_row, output_from_event
 from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset, RecordReader
 from proctor.server.runtime.env_adapter import ResetRequest
@@ -44,7 +33,7 @@ ENDED: Final = "ended"
 """The reason to close an episode that has come to its end: it stays as it is until the next."""
 GOES_ON: Final = ("reset", "lost", ENDED)
 """The reasons to close an episode after which its session can have another."""
-AnyStep = EpisodeStepped | BatchStepped
+AnyStep = events.EpisodeStepped | events.BatchStepped
 MOST_BYTES: Final = 4 * 2**20
 """Of the replies that are told again."""
 ROWS_AT_ONCE: Final = 64
@@ -57,19 +46,19 @@ class SessionHistory:
     """What can be told without the environment."""
 
     position: SessionPosition = field(default_factory=SessionPosition)
-    granted: dict[str, AgentGranted] = field(default_factory=dict)
+    granted: dict[str, events.AgentGranted] = field(default_factory=dict)
     """By name: the grants of the latest episode that nobody took back."""
     agents: dict[str, str] = field(default_factory=dict)
     """What the agents of all its grants are called."""
-    packets: list[PacketJudged] = field(default_factory=list)
-    closed: EpisodeClosed | None = None
+    packets: list[events.PacketJudged] = field(default_factory=list)
+    closed: events.EpisodeClosed | None = None
     """What was said of the latest episode when it was closed."""
     closing: str | None = None
     """Why the session was being closed when the server was ended; None: it was not."""
 
     def caller(self, step: AnyStep) -> Caller | None:
         """Return the agent that took a step; None: it was the orchestrator."""
-        if isinstance(step, BatchStepped) or step.grant is None:
+        if isinstance(step, events.BatchStepped) or step.grant is None:
             return None
         return Caller(step.grant, self.agents.get(step.grant, ""), step.tool or "")
 
@@ -77,29 +66,29 @@ class SessionHistory:
         """Take the next event into account."""
         position = self.position
         match event:
-            case EpisodeReset() | BatchReset():
+            case events.EpisodeReset() | events.BatchReset():
                 steps = position.total_steps
                 self.position = SessionPosition(event.epoch, 0, steps, event.episode_id, event.nth, concluded=False)
-            case EpisodeStepped() | BatchStepped():
+            case events.EpisodeStepped() | events.BatchStepped():
                 position.step_count = event.step
                 position.total_steps += 1
-                if isinstance(event, EpisodeStepped):
+                if isinstance(event, events.EpisodeStepped):
                     position.standing.move(event)
-            case AgentGranted():
+            case events.AgentGranted():
                 self.granted[event.grant] = event
                 self.agents[event.grant] = event.agent
-            case AgentRevoked():
+            case events.AgentRevoked():
                 self.granted.pop(event.grant, None)
-            case PacketJudged():
+            case events.PacketJudged():
                 self.packets.append(event)
-            case Failed(lost=True):
+            case events.Failed(lost=True):
                 self._note_loss(event.code, f"a {event.request or 'request'} failed before the server was ended")
-            case SessionResumed(lost=str(why)):
+            case events.SessionResumed(lost=str(why)):
                 self._note_loss(Code.EPISODE_LOST, why)
-            case EpisodeClosed():
+            case events.EpisodeClosed():
                 self._close(event)
 
-    def _close(self, event: EpisodeClosed) -> None:
+    def _close(self, event: events.EpisodeClosed) -> None:
         self.position.concluded = True
         self.closed = event
         if event.reason not in GOES_ON:
@@ -113,10 +102,10 @@ class SessionHistory:
             self.position.loss = Loss(code, message)
 
 
-def read_history(events: list[Event], steps_before: int = 0) -> SessionHistory:
+def read_history(stated: list[Event], steps_before: int = 0) -> SessionHistory:
     """Return what the events of a session's latest episode say; `steps_before` were taken in earlier ones."""
     history = SessionHistory(SessionPosition(total_steps=steps_before))
-    for event in events:
+    for event in stated:
         history.take(event)
     return history
 
@@ -146,8 +135,8 @@ async def rebuild_session(
     session.recover(history.position, executor)
     session.rows.last = found.agent_steps_before
     for step in run.steps if executor is not None else found.events:
-        caller = history.caller(step) if isinstance(step, EpisodeStepped) else None
-        if caller is not None and isinstance(step, EpisodeStepped):
+        caller = history.caller(step) if isinstance(step, events.EpisodeStepped) else None
+        if caller is not None and isinstance(step, events.EpisodeStepped):
             session.show_transition(step, caller)
     if executor is not None:
         return history, list(run.answered)
@@ -160,7 +149,7 @@ class _RecordedRun:
 
     def __init__(self, found: UnfinishedSession, session: Session, history: SessionHistory, most: int) -> None:
         self.answered: deque[AnsweredRequest] = deque(maxlen=most)
-        self.steps: list[EpisodeStepped] = []
+        self.steps: list[events.EpisodeStepped] = []
         """Those that agents took, as they came out now."""
         self._found = found
         self._session = session
@@ -214,7 +203,7 @@ class _RecordedRun:
     async def _carry_out(self, executor: Executor, request: EnvironmentRequest) -> tuple[bytes, Any]:
         """Return the data of the reply to a recorded request, and the event that would be stated now."""
         event = request.event
-        if isinstance(event, EpisodeReset | BatchReset):
+        if isinstance(event, events.EpisodeReset | events.BatchReset):
             return await self._begin(executor, event, request.reset)  # type: ignore[arg-type]  # a reset has one
         outcome = await self._session.await_answer(executor, executor.step(bytes(request.action)))
         caller = self._history.caller(event)
@@ -222,7 +211,7 @@ class _RecordedRun:
             event.session, event.epoch, event.step, self._episode_id, event.at, event.request_id, caller
         )
         data, now = self._session.responses.build_step(outcome, bytes(request.action), context)
-        if caller is not None and isinstance(now, EpisodeStepped):
+        if caller is not None and isinstance(now, events.EpisodeStepped):
             self.steps.append(now)
         return data, now
 

@@ -533,7 +533,6 @@ class Session(SessionPosition):
             await self._record(event)
 
     def _log_failure(self, problem: BaseException, code: Code, message: str) -> RequestFailed:
-        """Return the failure that a peer is told of; the problem itself goes to the log."""
         incident = self.spec.incident()
         LOG.error("%s, incident %s", message, incident, extra={"session": self.name}, exc_info=problem)
         return make_failure(code, message, incident=incident)
