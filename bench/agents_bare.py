@@ -23,7 +23,7 @@ from bench.control_env import EchoAction, EchoEnvironment
 from bench.control_load import MESSAGE
 from proctor.contracts.tools import Tool as OurTool
 from proctor.envs.targets import Target
-from proctor.server.runtime.env_description import describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.sessions.tool_results import make_observation_schema
 
 Context = ServerRequestContext[Any, Any]

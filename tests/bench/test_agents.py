@@ -22,7 +22,7 @@ from bench.rows import agents as rows
 from bench.rows.agents import HANDSHAKE, NOOP, ONE_BY_ONE, OURS, cpu_seconds, server_cpu
 from bench.rows.control import driven
 from proctor.envs.targets import Target
-from proctor.server.runtime.env_description import describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.sessions.tool_results import make_observation_schema
 
 

@@ -24,7 +24,7 @@ from proctor.models.control import Request, StepBatch
 from proctor.models.wire import check_wire_type
 from proctor.server.control.http_routes import make_openapi_document
 from proctor.server.control.protocol import RULES
-from proctor.server.runtime.env_description import describe_server, describe_target
+from proctor.server.runtime.env_adapter import describe_server, describe_target
 from proctor.server.settings import LimitSettings, ServerSettings
 
 SERVED = ["CartPole-v1", "proctor/PlumeSearch-v0", "SpecKitAI/ColumnPopper-v1"]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.arrays import pack_array
-from proctor.models.spaces import Codec, ReadOptions, Schema, codec_of
-from proctor.models.wire import PLAIN, Encoding
+from proctor.models.spaces import codec_of
+from proctor.models.wire import Encoding
 
 PACKED = Encoding(packed=True)
 PAIR = Box(-1.0, 1.0, (2,), np.float32)
@@ -158,21 +158,6 @@ def test_a_text_without_characters_is_empty() -> None:
 
     assert codec.decode("") == ""
     assert codec.schema()["pattern"] == "^$"
-
-
-def test_a_codec_is_no_stack_unless_it_says_so() -> None:
-    class Silent(Codec):
-        def encode(self, value: Any, encoding: Encoding = PLAIN) -> Any:
-            return value
-
-        def read(self, value: Any, reading: ReadOptions) -> Any:
-            return value
-
-        def schema(self, *, packing: bool = True) -> Schema:
-            return {}
-
-    with pytest.raises(NotImplementedError):
-        Silent().lengths([])
 
 
 def test_an_array_of_bools_has_neither_bounds_nor_numbers() -> None:

@@ -22,7 +22,7 @@ from proctor.models.control import Reset
 from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN, Encoding
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.runtime.results import RequestError
 from proctor.server.sessions.response_builder import BatchResponseBuilder, ResponseBuilder, SingleResponseBuilder
 from proctor.server.sessions.session import Session

@@ -15,7 +15,7 @@ from proctor.server.agent_access import AgentAccess, AgentView
 from proctor.server.grants import GrantRegistry
 from proctor.server.net.metrics import Metrics
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.sessions.response_builder import SingleResponseBuilder
 from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind

@@ -39,7 +39,7 @@ from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import LimitedHttpProtocol
 from proctor.server.net.uvicorn_websocket import QuickWebSocketProtocol
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import EnvDescription, describe_server, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_server, describe_target
 from proctor.server.runtime.results import make_refusal
 from proctor.server.sessions.episode_status import RowLog
 from proctor.server.sessions.recorders import NullRecorder

@@ -41,7 +41,7 @@ from proctor.models.events import (
     SessionOpened,
 )
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.sessions.response_builder import BatchResponseBuilder, ResponseBuilder, SingleResponseBuilder
 from proctor.server.sessions.session import Session
 from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind

@@ -44,7 +44,7 @@ from proctor.server.net.uvicorn_http import LimitedHttpProtocol, SecondaryHttpPr
 from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config, new_event_loop
 from proctor.server.net.uvicorn_websocket import choose_websocket_protocol
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import describe_server
+from proctor.server.runtime.env_adapter import describe_server
 from proctor.server.sessions.recorders import JsonlRecorder, NullRecorder
 from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind
 from proctor.server.settings import ServerSettings

@@ -14,7 +14,7 @@ import msgspec
 from proctor.envs.settings import add_working_directory
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ValidationError
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.sandbox.pool import container_pool, worker_pool
 from proctor.server.sandbox.probe.run import explain_shortcoming, quick_report, refusal, strongest
 from proctor.server.sandbox.tiers import Tier

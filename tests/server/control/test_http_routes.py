@@ -21,7 +21,7 @@ from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.grants import GrantRegistry, GrantService
 from proctor.server.net.metrics import Metrics
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import describe_server, describe_target
+from proctor.server.runtime.env_adapter import describe_server, describe_target
 from proctor.server.sessions.recorders import NullRecorder
 from proctor.server.sessions.session_spec import SessionSpec
 from proctor.server.settings import parse_settings

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.arrays import pack_array
 from proctor.models.wire import Encoding
-from proctor.server.rewards.pipeline import NO_TRANSFORMS, Moment, Pipeline, TransformedRewards, plan_of
+from proctor.server.rewards.pipeline import Moment, Pipeline, Plan, TransformedRewards, plan_of
 from tests.server.rewards import reward_functions
 from tests.server.rewards.potential_env import SPACE, Batch, Script, Single, scripts
 
@@ -361,7 +361,7 @@ def test_a_moment_of_another_size_is_refused() -> None:
 
 
 def test_an_empty_pipeline_is_false_and_changes_nothing() -> None:
-    pipeline = NO_TRANSFORMS.pipeline()
+    pipeline = Plan().pipeline()
     pipeline.begin(moment(0.0))
 
     rewarded = pipeline.apply(moment(1.5))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import ValidationError
-from proctor.server.rewards.pipeline import NO_TRANSFORMS, ArrayFormat, Moment, plan_of
+from proctor.server.rewards.pipeline import ArrayFormat, Moment, Plan, plan_of
 from proctor.server.rewards.transforms import (
     KINDS,
     Clip,
@@ -94,7 +94,7 @@ def test_transforms_of_one_type_are_numbered() -> None:
 
 
 def test_nothing_declared_is_an_empty_plan() -> None:
-    assert plan_of([]) == NO_TRANSFORMS
+    assert plan_of([]) == Plan()
     assert not plan_of([])
     assert plan_of([OWN])
 

@@ -12,7 +12,7 @@ from proctor.envs.targets import Target
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeClosed, EpisodeReset, EpisodeStepped
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
 from proctor.server.sandbox.tiers import SandboxRequest, Tier
 from proctor.server.sessions.response_builder import SingleResponseBuilder

@@ -25,7 +25,7 @@ from proctor.models.events import (
     encode_event,
 )
 from proctor.models.wire import Encoding
-from proctor.server.rewards.pipeline import NO_TRANSFORMS, plan_of
+from proctor.server.rewards.pipeline import Plan, plan_of
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import BatchOutcome, EnvOutcome, RequestRefused
 from proctor.server.sessions.response_builder import (
@@ -36,6 +36,7 @@ from proctor.server.sessions.response_builder import (
     reset_from_event,
 )
 
+EMPTY = Plan()
 SHAPED = plan_of([{"type": "step_cost", "cost": 0.5}, {"type": "scale", "factor": 2.0, "name": "twice"}])
 MOVING = plan_of([{"type": "normalise"}])
 STAND = StepContext("s", 2, 7, "e", 12.5, 41)
@@ -46,11 +47,11 @@ FINITE = st.floats(-1e6, 1e6)
 OBJECTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3)
 
 
-def single(plan: Any = NO_TRANSFORMS, *, extended: bool = True) -> SingleResponseBuilder:
+def single(plan: Any = EMPTY, *, extended: bool = True) -> SingleResponseBuilder:
     return SingleResponseBuilder(plan.pipeline(), extended=extended)
 
 
-def batch(plan: Any = NO_TRANSFORMS, *, size: int = 2, packed: bool = False) -> BatchResponseBuilder:
+def batch(plan: Any = EMPTY, *, size: int = 2, packed: bool = False) -> BatchResponseBuilder:
     encoding = Encoding(packed=packed)
     return BatchResponseBuilder(plan.pipeline(size, packed=packed), encoding)
 
@@ -183,7 +184,7 @@ def test_what_a_transform_carries_over_is_recorded_with_the_reset() -> None:
     st.booleans(),
 )
 def test_reply_and_record_say_the_same_of_any_outcome(outcome: EnvOutcome, extended: bool, shaped: bool) -> None:
-    account = single(SHAPED if shaped else NO_TRANSFORMS, extended=extended)
+    account = single(SHAPED if shaped else EMPTY, extended=extended)
     account.build_reset(EnvOutcome(b"{}", b"{}"), ORDER, STAND)
 
     data, event = account.build_step(outcome, ACTION, STAND)
@@ -283,7 +284,7 @@ def steps(draw: st.DrawFn) -> BatchOutcome:
 def test_reply_and_record_say_the_same_of_any_batch(outcome: BatchOutcome, shaped: bool) -> None:
     assert outcome.rewards is not None
     size = len(outcome.rewards)
-    account = batch(SHAPED if shaped else NO_TRANSFORMS, size=size)
+    account = batch(SHAPED if shaped else EMPTY, size=size)
     account.build_reset(BatchOutcome(b"[]", b"{}", begins=mask(*[True] * size)), ORDER, STAND)
 
     data, event = account.build_step(outcome, b"{}", STAND)

@@ -35,7 +35,7 @@ from proctor.models.events import (
 )
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.runtime.executors import abandoned_threads
 from proctor.server.runtime.results import RequestError
 from proctor.server.sandbox.pool.worker_pool import WorkerPool

@@ -19,8 +19,7 @@ from proctor.envs.targets import Target
 from proctor.errors import ProctorError
 from proctor.models.control import Code, Problem, Schemas
 from proctor.models.wire import Encoding
-from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, ResetRequest, describe_target
 from proctor.server.runtime.executors import abandoned_threads
 from proctor.server.runtime.results import BatchOutcome, EnvOutcome, RequestRefused
 from proctor.server.sandbox.pool.worker_pool import WorkerPool

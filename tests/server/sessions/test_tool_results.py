@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.envs.targets import Target
 from proctor.models.control import Code, Problem
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.runtime.results import EnvOutcome, ToolOutcome
 from proctor.server.sessions.episode_status import EpisodeStatus
 from proctor.server.sessions.tool_results import (

@@ -208,13 +208,13 @@ class SessionChannel:
             if known is not None:
                 return known or None
             if rule.kind is MessageKind.CANCEL:
-                answer = self._cancel(request)
+                answer = await self._overtake(request, rule)
                 self.replies.keep(request.id, answer, light=True)
                 return answer
         if self.stopping and rule.kind in BEGINS:
             return self._keep(request, self._error(STOPPING, request))
         if rule.kind is MessageKind.REVOKE:
-            return self._keep(request, await self._revoke(request))
+            return self._keep(request, await self._overtake(request, rule))
         if rule.kind is not MessageKind.CLOSE and self._is_free:
             async with self.session.turn:
                 return self._keep(request, await self._perform(request, rule))
@@ -442,20 +442,16 @@ class SessionChannel:
             session.epoch, session.total_steps, UNSET if session.head is None else session.head
         )
 
-    async def _revoke(self, request: Request) -> bytes:
-        """Take a grant back at once, whatever runs or waits."""
+    async def _overtake(self, request: Request, rule: RequestRule) -> bytes:
+        """Give another request up, or take a grant back, at once, whatever runs or waits."""
         try:
+            if rule.kind is MessageKind.CANCEL:
+                target = decode_data(request, control.Cancel).id
+                return self._reply("cancelled", control.Cancelled(target, self._give_up(target)), request)
             revoked = await self._granting.revoke(self.session, decode_data(request, control.Revoke), request.id)
+            return self._reply("revoked", revoked, request)
         except RequestError as problem:
             return self._error(problem.problem, request)
-        return self._reply("revoked", revoked, request)
-
-    def _cancel(self, request: Request) -> bytes:
-        try:
-            target = decode_data(request, control.Cancel).id
-        except RequestError as problem:
-            return self._error(problem.problem, request)
-        return self._reply("cancelled", control.Cancelled(target, self._give_up(target)), request)
 
     def _give_up(self, target: int) -> str:
         waiting = next((each for each in self._queue if isinstance(each, tuple) and each[0].id == target), None)

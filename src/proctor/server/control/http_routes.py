@@ -45,7 +45,7 @@ from proctor.models.operator import (
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.net.http_requests import JSON, parse_body, parse_query, read_body
 from proctor.server.net.metrics import Metrics
-from proctor.server.runtime.env_description import ServerDescription
+from proctor.server.runtime.env_adapter import ServerDescription
 from proctor.server.runtime.results import RequestFailed, RequestRefused, log_internal_error, make_refusal
 
 if TYPE_CHECKING:
@@ -384,12 +384,15 @@ def make_openapi_document(
         security["operator"] = BEARER
         paths_found["/metadata"]["get"]["security"] = [{"control": []}, {"operator": []}]
     if governed:
-        paths_found |= {each.path: {"get": _describe_query(each)} for each in OPERATOR_QUERIES}
+        for each in OPERATOR_QUERIES:
+            paths_found[each.path] = {"get": {**_answer(each.about, _refer_to_schema(each.says)), **OPERATOR}}
         paths_found[WATCH_PATH] = {"get": _describe_watch()}
-        paths_found |= {each.path: {"post": _describe_action(each)} for each in OPERATOR_ACTIONS}
+        paths_found |= {action.path: {"post": _describe_action(action)} for action in OPERATOR_ACTIONS}
         known |= _make_schemas()
     if links:
-        paths_found |= {OPERATOR_LINK_PATH: {"post": _describe_link()}, **(paths or {})}
+        responses = {**SECURED, "413": _refusal("the body is too large")}
+        link = {**_answer("A new address of the pages, good once.", _refer_to_schema(Link), responses), **OPERATOR}
+        paths_found |= {OPERATOR_LINK_PATH: {"post": link}, **(paths or {})}
         _, own = msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)
         known |= own | (schemas or {})
     return {
@@ -414,15 +417,6 @@ def _describe_pages() -> dict[str, Item]:
         "/metrics": {"get": _answer("Counts for Prometheus.", {"type": "string"}, media="text/plain")},
         "/mcp": {"post": rpc},
     }
-
-
-def _describe_link() -> Item:
-    responses = {**SECURED, "413": _refusal("the body is too large")}
-    return {**_answer("A new address of the pages, good once.", _refer_to_schema(Link), responses), **OPERATOR}
-
-
-def _describe_query(row: OperatorQuery) -> Item:
-    return {**_answer(row.about, _refer_to_schema(row.says)), **OPERATOR}
 
 
 def _describe_watch() -> Item:

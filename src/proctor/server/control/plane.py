@@ -40,7 +40,7 @@ from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_websocket import ABORT, LISTEN, WRITABLE, run_first_part
-from proctor.server.runtime.env_description import ServerDescription
+from proctor.server.runtime.env_adapter import ServerDescription
 from proctor.server.runtime.executors import run_on_thread
 from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
 

@@ -10,7 +10,7 @@ Rule 4: the same inputs give the same outputs, from a fresh pipeline or from a r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,7 @@ from proctor.server.rewards.transforms import (
 )
 from proctor.server.rewards.views import ArrayFormat, Mask, Moment, Rewards, View
 
-__all__ = ["NO_TRANSFORMS", "ArrayFormat", "Moment", "Pipeline", "Plan", "TransformedRewards", "View", "plan_of"]
+__all__ = ["ArrayFormat", "Moment", "Pipeline", "Plan", "TransformedRewards", "View", "plan_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,6 @@ class Plan:
     ) -> "Pipeline":
         """Return a pipeline for one session: of one environment, or a batch of `num_envs` (see `ArrayFormat`)."""
         return Pipeline(self, ArrayFormat(num_envs, packed, space))
-
-
-NO_TRANSFORMS: Final = Plan()
 
 
 def plan_of(tables: object) -> Plan:

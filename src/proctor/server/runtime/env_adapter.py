@@ -1,4 +1,4 @@
-"""An environment at work, or a batch of them: JSON in, JSON out, with the lifecycle's guard in front.
+"""An environment, or a batch of them: what it says of itself, and at work, JSON in, JSON out, behind the lifecycle's guard.
 
 Rule 1: an adapter lives where its environment lives, on the event loop, in a thread or in another process, and knows none of
     them; one call at a time.
@@ -7,31 +7,39 @@ Rule 3: what the environment raises, an exit too, is logged here with an inciden
     number. From then on only a reset by a new environment helps. A ValidationError or StateError is a refusal.
 Rule 4: one message steps all sub-environments of a batch. It restarts its episodes by itself unless its mode is `disabled`; then a
     step is refused while a sub-environment waits for its reset.
+Rule 5: an `EnvDescription` is a value that can cross a pipe: an environment that runs in a sandbox is made there to be asked, and
+    its description is all that the server ever learns of it. It is somebody else's word: checked in its form, and only ever shown.
+Rule 6: a server's description is the same on the WebSocket and on HTTP.
 """
 
 import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import Any, Final, TypeAlias, TypeVar
 
+import gymnasium as gym
 import msgspec
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from pydantic import ValidationError as ModelError
 
+from proctor import __version__
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, EnvironmentState, LifecycleMethod, guard
-from proctor.contracts.tools import ToolPlan
-from proctor.envs.gym_adapter import LARGEST_SEED
-from proctor.envs.targets import AnyEnvironment, Vector
+from proctor.contracts.tools import Tool, ToolPlan
+from proctor.envs.gym_adapter import LARGEST_SEED, AdaptedEnvironment
+from proctor.envs.source_digest import digest_environment
+from proctor.envs.targets import AnyEnvironment, Target, Vector, is_async
 from proctor.errors import ComponentError, StateError, ValidationError
-from proctor.models.control import Code, StepBatch
+from proctor.models.control import PROTOCOL, Code, Metadata, Schemas, StepBatch
 from proctor.models.descriptions import describe_value
 from proctor.models.infos import encode_info, encode_infos
-from proctor.models.spaces import codec_of
+from proctor.models.spaces import codec_of, described, space_from
 from proctor.models.wire import PLAIN, Action, Encoding, Observation
 from proctor.server.runtime.results import (
     MOST_ACTIONS,
@@ -54,6 +62,82 @@ MASK: Final = "reset_mask"
 Mask = NDArray[np.bool_]
 AnswerT = TypeVar("AnswerT")
 MaybeLater: TypeAlias = AnswerT | Awaitable[AnswerT]
+
+
+class EnvDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target says of itself."""
+
+    name: str
+    description: str
+    version: str
+    schemas: Schemas
+    quick: bool
+    steps_are_coroutines: bool
+    can_batch: bool
+    tools: tuple[Tool, ...] = ()
+    agent_info: tuple[str, ...] = ()
+    """The keys of metadata that agents may see."""
+    shows_reward: bool = False
+    max_agents: int = 1
+    code: str = ""
+    """The digest of the environment's source."""
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        """The space of observations, where there is one."""
+        spaces = self.schemas.spaces
+        return None if spaces is None else space_from(spaces["observation"])
+
+
+def describe_target(target: Target) -> EnvDescription:
+    """Return what the target says of itself; it is made once for that, and closed."""
+    environment = target.make()
+    spaces = environment.spaces
+    card = EnvDescription(
+        name=environment.name,
+        description=environment.description,
+        version=environment.version,
+        schemas=Schemas(
+            environment.action_type.model_json_schema(),
+            environment.observation_type.model_json_schema(mode="serialization"),
+            environment.state_type.model_json_schema(mode="serialization"),
+            None if spaces is None else {"action": described(spaces[0]), "observation": described(spaces[1])},
+        ),
+        quick=environment.quick,
+        steps_are_coroutines=is_async(environment),
+        can_batch=isinstance(environment, AdaptedEnvironment),
+        tools=environment.toolbox().tools,
+        agent_info=environment.agent_info,
+        shows_reward=environment.shows_reward,
+        max_agents=environment.max_agents,
+        code=digest_environment(environment),
+    )
+    closing = environment.close()
+    if closing is not None:
+        # On a thread: whoever makes a server may be inside an event loop of its own.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _await_closing(closing)).result()
+    return card
+
+
+async def _await_closing(closing: Any) -> None:
+    await closing
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDescription:
+    """Metadata and schemas, made once."""
+
+    metadata: Metadata
+    schemas: Schemas
+
+
+def describe_server(card: EnvDescription) -> ServerDescription:
+    """Return what to say of the environment that a target makes."""
+    metadata = Metadata(
+        card.name, card.description, card.version, f"proctor/{__version__}", [PROTOCOL], num_envs=card.can_batch
+    )
+    return ServerDescription(metadata, card.schemas)
 
 
 class ResetRequest(msgspec.Struct, frozen=True):

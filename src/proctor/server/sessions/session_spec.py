@@ -1,6 +1,6 @@
 """How a session's environment is made: what, in which form, and where it works.
 
-Rule 1: the first environment of a target is made when the server starts (`env_description`), and a target that cannot be made stops
+Rule 1: the first environment of a target is made when the server starts (`describe_target`), and a target that cannot be made stops
     the server before anybody connects.
 Rule 2: making can take long and may fail; it never happens on the event loop. What it raised is logged with an
     incident's number, and a peer learns the number.
@@ -16,7 +16,7 @@ from proctor.envs.targets import Target
 from proctor.errors import ComponentError
 from proctor.models.control import Code
 from proctor.models.wire import Encoding
-from proctor.server.runtime.env_description import EnvDescription
+from proctor.server.runtime.env_adapter import EnvDescription
 from proctor.server.runtime.executors import (
     AnyAdapter,
     Executor,
@@ -81,7 +81,16 @@ class SessionSpec:
         """Return an executor with a new environment at work in it, or raise a refusal."""
         try:
             async with asyncio.timeout(MAKING_SECONDS):
-                return await _MAKERS[self.kind](self, name)
+                if self.kind == "process":
+                    return await self._make_in_process(name)
+                if self.kind == "inline":
+                    making = run_on_thread(self.desk, "proctor-maker")
+                    return await LoopExecutor.around(making, immediate=not self.card.steps_are_coroutines)
+                if len(abandoned_threads) >= MOST_ABANDONED:
+                    raise make_refusal(Code.CAPACITY_REACHED, "too many environments hang and cannot be stopped")
+                executor = ThreadExecutor(f"proctor-{name}")
+                await executor.make(self.desk)
+                return executor
         except TimeoutError:
             raise make_refusal(Code.FACTORY_ERROR, "the environment was not made in time") from None
 
@@ -97,18 +106,6 @@ class SessionSpec:
             scenes=self.scenes,
             coroutines=self.card.steps_are_coroutines,
         )
-
-    async def _make_on_loop(self, name: str) -> Executor:
-        return await LoopExecutor.around(
-            run_on_thread(self.desk, "proctor-maker"), immediate=not self.card.steps_are_coroutines
-        )
-
-    async def _make_on_thread(self, name: str) -> Executor:
-        if len(abandoned_threads) >= MOST_ABANDONED:
-            raise make_refusal(Code.CAPACITY_REACHED, "too many environments hang and cannot be stopped")
-        executor = ThreadExecutor(f"proctor-{name}")
-        await executor.make(self.desk)
-        return executor
 
     async def _make_in_process(self, name: str) -> Executor:
         if self.nest is None:
@@ -129,13 +126,6 @@ class SessionSpec:
             incident = self.incident()
             LOG.error("a worker could not be started, incident %s", incident, exc_info=problem)
             raise make_refusal(Code.FACTORY_ERROR, "the environment could not be made", incident=incident) from None
-
-
-_MAKERS: Final = {
-    "inline": SessionSpec._make_on_loop,
-    "thread": SessionSpec._make_on_thread,
-    "process": SessionSpec._make_in_process,
-}
 
 
 def choose_executor_kind(

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from proctor.contracts.tools import Tool
 from proctor.models.control import Problem
 from proctor.models.wire import OUTSIDE
-from proctor.server.runtime.env_description import EnvDescription
+from proctor.server.runtime.env_adapter import EnvDescription
 from proctor.server.runtime.results import ToolOutcome
 from proctor.server.sessions.episode_status import EpisodeStatus
 

@@ -25,8 +25,7 @@ from proctor import __version__
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code
-from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.runtime.env_description import EnvDescription
+from proctor.server.runtime.env_adapter import EnvDescription, ResetRequest
 from proctor.server.runtime.results import RequestFailed, RequestRefused
 from proctor.server.sandbox.messages import LoadReport, StartMessage, Work, WorkerProblem, WorkerReply, printable_text
 from proctor.server.sandbox.pool import container_pool as container_module

@@ -21,8 +21,7 @@ from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ValidationError
 from proctor.models.control import Code, Problem
 from proctor.models.wire import Encoding
-from proctor.server.runtime.env_adapter import BatchAdapter
-from proctor.server.runtime.env_description import EnvDescription, describe_target
+from proctor.server.runtime.env_adapter import BatchAdapter, EnvDescription, describe_target
 from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
 from proctor.server.sandbox.messages import encode_batch
 from proctor.server.sandbox.pool import worker_pool as nest_module

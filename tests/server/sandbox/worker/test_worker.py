@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from proctor.models.control import Code
-from proctor.server.runtime.env_description import EnvDescription
+from proctor.server.runtime.env_adapter import EnvDescription
 from proctor.server.runtime.results import (
     LONGEST_TEXT,
     MOST_CONTAINERS,

@@ -26,7 +26,7 @@ from proctor.envs.targets import Target
 from proctor.errors import ProctorError
 from proctor.models.control import Code
 from proctor.models.wire import Encoding
-from proctor.server.runtime.env_description import describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.runtime.executors import AnyAdapter, make_adapter
 from proctor.server.runtime.results import (
     LONGEST_TEXT,
