@@ -26,7 +26,7 @@ from proctor.envs.targets import Target
 from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
 from proctor.server.sandbox.pool.worker_pool import WorkerPool
-from proctor.server.sandbox.probe.run import quick_report, refusal
+from proctor.server.sandbox.probe import quick_report, refusal
 from proctor.server.sandbox.tiers import SandboxRequest, Tier
 
 TARGET: Final = "CartPole-v1"

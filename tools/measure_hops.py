@@ -24,7 +24,7 @@ import proctor
 from bench.agents_plain import connected, governed
 from bench.control_client import ACTION, EchoClient
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.net.listeners import bind_tcp, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.settings import parse_settings
 
 SOURCE: Final = str(Path(proctor.__file__).parent)

@@ -6,8 +6,8 @@ import pytest
 
 from proctor.cli import doctor
 from proctor.cli.main import main
-from proctor.server.sandbox.probe.attacks import SandboxProbe
-from proctor.server.sandbox.probe.run import ProbeVerdict, SandboxReport, TierReport
+from proctor.server.sandbox.attacks import SandboxProbe
+from proctor.server.sandbox.probe import ProbeVerdict, SandboxReport, TierReport
 from proctor.server.sandbox.tiers import Tier
 from tests.server.sandbox.made_up_reports import kept, reported
 

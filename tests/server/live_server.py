@@ -12,11 +12,11 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from proctor.access.browser_visits import Visits
 from proctor.access.credentials import Credential
+from proctor.access.request_policy import Visits
 from proctor.contracts.recorder import Recorder
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.net.listeners import bind_tcp, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.settings import parse_settings
 
 PATIENCE = 120.0

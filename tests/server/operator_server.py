@@ -34,9 +34,9 @@ from proctor.server.control.plane import ControlPlane
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.governed.governance import Operator
 from proctor.server.grants import GrantRegistry, GrantService
-from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import LimitedHttpProtocol
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.net.uvicorn_websocket import QuickWebSocketProtocol
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_adapter import EnvDescription, describe_server, describe_target

@@ -30,7 +30,7 @@ from proctor.models.events import (
 )
 from proctor.server.app import Keys, Listening, Server
 from proctor.server.governed.governance import Governance
-from proctor.server.net.listeners import bind_tcp, bind_unix, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, bind_unix, port_of
 from proctor.server.sessions.recorders import read_events
 from proctor.server.settings import parse_settings
 from tests.server.attacks.raw_socket import Address, RawSocket

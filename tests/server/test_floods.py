@@ -36,19 +36,9 @@ OPEN_FILES = 128
 """Of the servers below: then a listener keeps 16 connections without a credential."""
 UNKNOWN = 16
 CUT: tuple[Flood, ...] = (
-    floods.request_line,
-    floods.one_header,
-    floods.many_headers,
-    floods.one_trailer,
-    floods.many_trailers,
-    floods.chunk_extension,
-    floods.small_chunks,
-    floods.body,
-    floods.body_of_open_path,
-    floods.body_of_code,
-    floods.pipelined,
-    floods.refused_pipelined,
-    floods.empty_lines,
+    *(floods.request_line, floods.one_header, floods.many_headers, floods.one_trailer, floods.many_trailers),
+    *(floods.chunk_extension, floods.small_chunks, floods.body, floods.body_of_open_path, floods.body_of_code),
+    *(floods.pipelined, floods.refused_pipelined, floods.empty_lines),
 )
 
 
@@ -155,12 +145,12 @@ def small(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(LimitedHttpProtocol, "__init__", patient)
     monkeypatch.setattr("proctor.server.net.uvicorn_http.HEADER_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "LOG_SECONDS", 3600.0)
     monkeypatch.setattr(connections, "read_open_files_limit", lambda: OPEN_FILES)
     with attacked(request.param, tmp_path) as there:
         yield there
 
 
-# -------------------------------------------------------------------------------------------------------------- memory
 @pytest.mark.parametrize("flood", CUT, ids=lambda flood: flood.__name__)
 def test_what_has_no_end_is_cut_off_long_before_it_fills_the_memory(listener: Attacked, flood: Flood) -> None:
     assert sent_until_cut(flood, listener.there) < ENOUGH
@@ -244,7 +234,6 @@ def test_no_flood_makes_a_server_process_grow() -> None:
         assert ask_health(listener, PATIENCE) is not None
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
 @pytest.fixture(params=KINDS)
 def slow(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attacked]:
     """A listener that may refuse two requests at once, and the next one in an hour."""
@@ -386,7 +375,6 @@ def test_a_refusal_of_a_request_whose_body_goes_on_can_be_read_and_ends_the_conn
     assert answer.count(b"HTTP/1.1") == 1
 
 
-# --------------------------------------------------------------------------------------------------------- connections
 @pytest.mark.parametrize("opened", [open_idle, open_slow])
 def test_connections_without_a_credential_make_way_for_new_ones_the_oldest_first(small: Attacked, opened: Any) -> None:
     with ExitStack() as stack:
@@ -462,9 +450,8 @@ def test_an_accepted_websocket_is_kept_and_a_refused_one_is_not_counted(monkeypa
 
 
 def test_refusals_without_number_are_a_bounded_number_of_lines(
-    small: Attacked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    small: Attacked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "LOG_SECONDS", 3600.0)
     refused = small.there.head("GET /nothing HTTP/1.1", "Connection: close") + b"\r\n"
     with caplog.at_level(logging.INFO, "proctor"):
         for request in (refused, b"\x16\x03nonsense\r\n\r\n"):
@@ -479,9 +466,8 @@ def test_refusals_without_number_are_a_bounded_number_of_lines(
 
 @pytest.mark.parametrize("small", ["view"], indirect=True)
 def test_wrong_codes_without_number_are_a_bounded_number_of_lines(
-    small: Attacked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    small: Attacked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "LOG_SECONDS", 3600.0)
     body = b'{"code":"wrong"}'
     with caplog.at_level(logging.INFO, "proctor"), small.connect() as peer:
         for _ in range(connections.MOST_LINES + 10):

@@ -13,7 +13,7 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.server import isolation
 from proctor.server.isolation import choose_isolation
 from proctor.server.sandbox.pool.container_pool import ContainerPool
-from proctor.server.sandbox.probe.run import TierReport
+from proctor.server.sandbox.probe import TierReport
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.settings import parse_settings
 from tests.server.sandbox.made_up_reports import reported

@@ -34,13 +34,8 @@ def test_the_jobs_add_up_and_are_the_same_every_time() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "Traceback (most recent call last):",
-        'File "x"',
-        "JSONDecodeError: Expecting value",
-        "at 0x7f3a00112233",
-        "<class 'int'>",
-        "proctor.server.sessions.session",
-        "see https://errors.pydantic.dev/2/v/missing",
+        *("Traceback (most recent call last):", 'File "x"', "JSONDecodeError: Expecting value", "at 0x7f3a00112233"),
+        *("<class 'int'>", "proctor.server.sessions.session", "see https://errors.pydantic.dev/2/v/missing"),
         "a text from inside, 7f3a",
     ],
 )
@@ -50,11 +45,7 @@ def test_words_from_inside_are_noticed(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        {"type": "observation", "data": {}},
-        {"type": "error", "data": {"code": "NO_SUCH_CODE", "message": ""}},
-    ],
+    "reply", [{"type": "observation", "data": {}}, {"type": "error", "data": {"code": "NO_SUCH_CODE", "message": ""}}]
 )
 def test_a_reply_that_is_no_coded_error_is_noticed(reply: dict[str, object]) -> None:
     with pytest.raises(Misjudged):

@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from proctor.server import workers
 from proctor.server.app import Keys
-from proctor.server.net.listeners import bind_tcp, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.settings import parse_settings
 from proctor.server.workers import run_workers
 from tests.server.commands import Command, alive, finished, harmless, serve, told_to_stop_after

@@ -22,13 +22,13 @@ from proctor.models.control import Code
 from proctor.models.wire import Encoding
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestFailed, new_incident
+from proctor.server.sandbox.attacks import AttackResult, SandboxProbe
 from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool.container_pool import SERVER_LABEL, ContainerPool, Engine, server_mark
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor
 from proctor.server.sandbox.pool.worker_process import FIRST_USER, MOST_USERS
-from proctor.server.sandbox.probe.attacks import AttackResult, SandboxProbe
-from proctor.server.sandbox.probe.run import LIMITS, Decoys, lay_out_decoys
-from proctor.server.sandbox.probe.run import TARGET as PROBING
+from proctor.server.sandbox.probe import LIMITS, Decoys, lay_out_decoys
+from proctor.server.sandbox.probe import TARGET as PROBING
 from proctor.server.sandbox.tiers import MIB, Mount, SandboxLimits, SandboxRequest, Tier
 from tests.server.commands import finished, serve
 from tests.server.live_server import until
@@ -139,7 +139,6 @@ def work(target: Target) -> Work:
     return Work(target.text, target.settings, False, False, None, None, False)
 
 
-# ------------------------------------------------------------------------------------------------ engines and images
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Engine]:
     with own_docker() as engine:
@@ -198,7 +197,6 @@ def metadata(outcome: Any) -> dict[str, Any]:
     return found
 
 
-# --------------------------------------------------------------------------------------------------------- a session
 async def episode(place: WorkerExecutor) -> list[Any]:
     begun = await place.reset(ORDER)
     return [begun, *[await place.step(b'{"action":%d}' % (number % 2)) for number in range(10)]]
@@ -271,7 +269,6 @@ def test_a_server_without_image_or_daemon_says_what_to_do(
     assert "Traceback" not in log
 
 
-# ----------------------------------------------------------------------------------------------------------- attacks
 async def attempts(
     place: WorkerExecutor, probes: list[SandboxProbe], baits: Decoys
 ) -> dict[SandboxProbe, tuple[bool, str]]:
@@ -309,10 +306,19 @@ def test_every_attack_of_the_probe_fails_in_a_container(name: str, request: pyte
     assert reached in ({}, {SandboxProbe.HOST_FILES: "/etc/passwd was read"})
 
 
+SURPRISES = (
+    *("USER root", 'ENTRYPOINT ["nothing"]', "WORKDIR /root", "EXPOSE 80", "ENV PYTHONINSPECT=1"),
+    *("ENV PYTHONPATH=/tmp", "ENV HOME=/root"),
+)
+"""What an image can say of users, folders and variables; it changes nothing."""
+
+
+@pytest.mark.parametrize("surprises", [(), SURPRISES], ids=["plain", "surprising"])
 def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
-    docker: Engine, in_docker: str, monkeypatch: pytest.MonkeyPatch
+    docker: Engine, in_docker: str, monkeypatch: pytest.MonkeyPatch, surprises: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("PROCTOR_CANARY", "canary")
+    image = derive(docker, in_docker, "surprising:1", *surprises) if surprises else in_docker
     target = Target("hostile_env:Hostile")
 
     async def scenario(found: ContainerPool) -> tuple[dict[str, Any], list[str]]:
@@ -320,7 +326,7 @@ def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
         told = metadata(await place.reset(ORDER))
         return told, metadata(await place.step(b'{"action":1}'))["writable"]
 
-    with nest(docker, in_docker, target) as found:
+    with nest(docker, image, target) as found:
         told, writable = run(scenario(found))
 
     assert sorted(writable) == ["/dev/shm", "/tmp"]
@@ -350,8 +356,7 @@ async def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_no
             await glutton.step(b'{"action":2}')
         assert (await neighbour.step(b'{"action":0}')) is not None
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
-        result = caught.value
-        problem = result.problem
+        problem = caught.value.problem
 
     assert problem.code == Code.EXECUTION_ERROR
     assert problem.lost is True
@@ -368,9 +373,8 @@ async def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(doc
         with pytest.raises(RequestFailed) as caught:
             await place.step(b'{"action":3}')
         await gone(docker)
-        result = caught.value
 
-        assert result.problem.code == Code.STEP_TIMEOUT
+        assert caught.value.problem.code == Code.STEP_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -391,14 +395,12 @@ async def test_an_environment_that_writes_into_the_conversation_ends_its_own_ses
             await liar.step(b'{"action":%d}' % action)
         assert (await neighbour.step(b'{"action":0}')) is not None
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 1, PATIENCE)
-        result = caught.value
-        problem = result.problem
+        problem = caught.value.problem
 
     assert (problem.code, problem.lost) == (code, True)
     assert "nonsense" not in problem.message
 
 
-# ------------------------------------------------------------------------------------------------------------ images
 @pytest.mark.parametrize("name", ["docker", "podman"])
 def test_an_image_with_a_volume_is_refused(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
@@ -406,35 +408,6 @@ def test_an_image_with_a_volume_is_refused(name: str, request: pytest.FixtureReq
 
     with pytest.raises(ComponentError, match="volumes"):
         ContainerPool.start(Target("CartPole-v1"), SandboxRequest(Tier.DOCKER), derived, engine)
-
-
-def test_what_an_image_says_of_users_folders_and_variables_changes_nothing(
-    docker: Engine, in_docker: str, tmp_path: Path
-) -> None:
-    changes = (
-        "USER root",
-        'ENTRYPOINT ["nothing"]',
-        "WORKDIR /root",
-        "EXPOSE 80",
-        "ENV PYTHONINSPECT=1",
-        "ENV PYTHONPATH=/tmp",
-        "ENV HOME=/root",
-    )
-    image = derive(docker, in_docker, "surprising:1", *changes)
-    target = Target("hostile_env:Hostile")
-
-    async def scenario(found: ContainerPool) -> tuple[dict[str, Any], list[str]]:
-        place = await found.place(work(target))
-        told = metadata(await place.reset(ORDER))
-        return told, metadata(await place.step(b'{"action":1}'))["writable"]
-
-    with nest(docker, image, target) as found:
-        told, writable = run(scenario(found))
-
-    assert sorted(writable) == ["/dev/shm", "/tmp"]
-    assert "0" not in told["Uid"].split()
-    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 0
-    assert (told["NoNewPrivs"], told["Seccomp"], told["interfaces"]) == ("1", "2", ["lo"])
 
 
 @pytest.mark.parametrize(
@@ -508,17 +481,11 @@ async def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: s
     assert (tmp_path / "out" / "left").read_text() == "by the environment"
 
 
-# --------------------------------------------------------------------------------------------------------- leftovers
 def test_a_server_that_was_killed_leaves_containers_that_the_next_one_removes(docker: Engine, in_docker: str) -> None:
     own = server_mark()
     dead = f"{own}0"
     idle = (
-        "--network",
-        "none",
-        "--entrypoint",
-        "python3",
-        in_docker,
-        "-c",
+        *("--network", "none", "--entrypoint", "python3", in_docker, "-c"),
         "import threading; threading.Event().wait()",
     )
     for name, mark in (("proctor-dead-1", dead), ("proctor-living-1", own)):

@@ -59,14 +59,12 @@ class RequestLimits:
         for name, highest in _HIGHEST.items():
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= highest:
-                raise ValidationError(
-                    f"{name} is out of range", found=value, expected=f"an integer from 1 to {highest}"
-                )
+                expected = f"an integer from 1 to {highest}"
+                raise ValidationError(f"{name} is out of range", found=value, expected=expected)
         rate = self.requests_per_second
         if rate is not None and not (math.isfinite(rate) and rate > 0):
-            raise ValidationError(
-                "requests_per_second is out of range", found=rate, expected="a positive number or None"
-            )
+            reason = "requests_per_second is out of range"
+            raise ValidationError(reason, found=rate, expected="a positive number or None")
 
     def bucket(self, clock: Callable[[], float] = time.monotonic) -> "TokenBucket | None":
         """Return a full bucket for one peer; None if there is no limit on its rate."""
@@ -74,14 +72,8 @@ class RequestLimits:
         return None if rate is None else TokenBucket(rate, self.burst, clock)
 
 
-_HIGHEST: Final = {
-    "max_message_bytes": 1024 * MIB,
-    "max_body_bytes": 1024 * MIB,
-    "max_arguments_bytes": 1024 * MIB,
-    "agent_bytes_per_second": 1024 * MIB,
-    "max_depth": DEEPEST,
-    "burst": 10**9,
-}
+_BYTES: Final = ("max_message_bytes", "max_body_bytes", "max_arguments_bytes", "agent_bytes_per_second")
+_HIGHEST: Final = dict.fromkeys(_BYTES, 1024 * MIB) | {"max_depth": DEEPEST, "burst": 10**9}
 
 
 def is_too_deep(raw: bytes, limit: int) -> bool:
@@ -198,8 +190,6 @@ def _check_once(pairs: list[tuple[str, Any]]) -> None:
 _SEARCH: Final = json.JSONDecoder(
     object_pairs_hook=_check_once, parse_int=bool, parse_float=bool, parse_constant=bool, strict=False
 )
-
-
 _LONG_EXPONENT: Final = re.compile(rb"[eE]\+?[0-9]{3}")
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _MANY_DIGITS: Final = b"0" * 309
@@ -259,9 +249,8 @@ class TokenBucket:
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         if not (math.isfinite(rate) and rate > 0 and burst >= 1):
-            raise ValidationError(
-                "not a rate", found=(rate, burst), expected="a positive rate and a burst of at least 1"
-            )
+            expected = "a positive rate and a burst of at least 1"
+            raise ValidationError("not a rate", found=(rate, burst), expected=expected)
         self.rate = rate
         self.burst = burst
         self._clock = clock

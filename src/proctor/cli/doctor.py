@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from proctor.server.sandbox.probe.attacks import SandboxProbe
-from proctor.server.sandbox.probe.run import (
+from proctor.server.sandbox.attacks import SandboxProbe
+from proctor.server.sandbox.probe import (
     ProbeVerdict,
     SandboxReport,
     find_next_tier,

@@ -16,7 +16,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from proctor.access.browser_visits import PAGE_PATH, Visits
 from proctor.access.credentials import (
     CONTROL,
     LEDGER_KEY,
@@ -27,13 +26,13 @@ from proctor.access.credentials import (
     find_credential,
 )
 from proctor.access.redaction import Redactor
-from proctor.access.request_policy import HIGHEST_PORT
+from proctor.access.request_policy import HIGHEST_PORT, PAGE_PATH, Visits
 from proctor.cli.options import load_signing_key
 from proctor.cli.output import printable
 from proctor.envs import settings as env_settings
 from proctor.errors import ValidationError
 from proctor.server.logs import set_up_logs
-from proctor.server.net.listeners import bind_remembered_port, bind_unix, port_of
+from proctor.server.net.uvicorn_server import bind_remembered_port, bind_unix, port_of
 from proctor.server.settings import ServerSettings, parse_settings, read_settings_file
 
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from proctor import __version__
-from proctor.access.browser_visits import Visits
 from proctor.access.credentials import Credential
-from proctor.access.request_policy import AccessPolicy, policy_for
+from proctor.access.request_policy import AccessPolicy, Visits, policy_for
 from proctor.contracts.recorder import Recorder
 from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
@@ -38,10 +37,9 @@ from proctor.server.governed.policy import load_policy
 from proctor.server.grants import GrantRegistry, GrantService
 from proctor.server.isolation import Isolation, choose_isolation
 from proctor.server.net.connections import forget_agent, raise_open_files_limit
-from proctor.server.net.listeners import port_of
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import LimitedHttpProtocol, SecondaryHttpProtocol
-from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config, new_event_loop
+from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config, new_event_loop, port_of
 from proctor.server.net.uvicorn_websocket import choose_websocket_protocol
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.runtime.env_adapter import describe_server

@@ -16,7 +16,7 @@ from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ValidationError
 from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.sandbox.pool import container_pool, worker_pool
-from proctor.server.sandbox.probe.run import explain_shortcoming, quick_report, refusal, strongest
+from proctor.server.sandbox.probe import explain_shortcoming, quick_report, refusal, strongest
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.sessions.session_spec import AnyWorkerPool
 from proctor.server.settings import ServerSettings

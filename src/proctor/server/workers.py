@@ -31,8 +31,8 @@ from proctor.envs.targets import Target
 from proctor.server.app import Keys, Listening, Server, run
 from proctor.server.isolation import choose_isolation
 from proctor.server.logs import set_up_logs
-from proctor.server.net.listeners import bind_remembered_port, port_of
 from proctor.server.net.metrics import FOLDER
+from proctor.server.net.uvicorn_server import bind_remembered_port, port_of
 from proctor.server.rewards.pipeline import plan_of
 from proctor.server.settings import ServerSettings
 

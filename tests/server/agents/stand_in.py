@@ -21,9 +21,8 @@ from proctor.contracts.tools import Tool, ToolSafety
 from proctor.server.agent_access import AgentAccess, AgentTool, AgentView, Progress
 from proctor.server.agents.mcp_server import McpServer
 from proctor.server.agents.plane import AgentPlane
-from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.uvicorn_http import LimitedHttpProtocol
-from proctor.server.net.uvicorn_server import FairServer
+from proctor.server.net.uvicorn_server import FairServer, bind_tcp, port_of
 from proctor.server.sessions.tool_results import ToolResult
 
 PATIENCE = 120.0

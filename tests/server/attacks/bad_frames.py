@@ -18,12 +18,7 @@ from tests.server.attacks.raw_socket import BINARY, CLOSE, CONTINUATION, PING, P
 
 STATE: Final = b'{"type":"state"}'
 BAD_UTF8: Final = (
-    b"\xff",
-    b"\xc0\x80",
-    b"\xed\xa0\x80",
-    b"\xf4\x90\x80\x80",
-    b'{"type":"\xe2\x28\xa1"}',
-    STATE + b"\xc3",
+    *(b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b'{"type":"\xe2\x28\xa1"}', STATE + b"\xc3"),
     b"\x80" * 500,
 )
 BROKEN_RULE: Final = frozenset({1002, None})

@@ -50,14 +50,7 @@ def unknown_caller(rng: Random, address: Address) -> bytes:
     """Return a handshake without the secret, or with a wrong one."""
     secret = address.secret or ""
     tries = (
-        b"",
-        b"Bearer",
-        b"Bearer ",
-        b"Basic",
-        b"Basic !!!",
-        b"Basic cHJvY3Rvcjo=",
-        b"Bearer x",
-        b"Digest x",
+        *(b"", b"Bearer", b"Bearer ", b"Basic", b"Basic !!!", b"Basic cHJvY3Rvcjo=", b"Bearer x", b"Digest x"),
         b"Bearer " + b"x" * 5_000,
     )
     near = (f"Bearer {secret[:-1]}", f"Bearer {secret}x", f"Bearer {secret.upper()}", f"bearer  {secret[::-1]}", secret)
@@ -77,14 +70,9 @@ def garbage(rng: Random, _: Address) -> bytes:
     return rng.choice(
         (
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(200),
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            b"\x00" * 100 + b"\r\n\r\n",
-            rng.randbytes(rng.randrange(1, 300)) + b"\r\n\r\n",
-            b"GET\r\n\r\n",
-            b"GET /ws\r\n\r\n",
-            b"GET /ws HTTP/9.9\r\n\r\n",
-            b"\r\n" * 50 + b"x\r\n\r\n",
-            b"EHLO example\r\n\r\n",
+            *(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n"),
+            *(rng.randbytes(rng.randrange(1, 300)) + b"\r\n\r\n", b"GET\r\n\r\n", b"GET /ws\r\n\r\n"),
+            *(b"GET /ws HTTP/9.9\r\n\r\n", b"\r\n" * 50 + b"x\r\n\r\n", b"EHLO example\r\n\r\n"),
         )
     )
 

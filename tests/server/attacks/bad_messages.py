@@ -75,20 +75,7 @@ def altered(kind: str, **fields: tuple[object, ...]) -> Maker:
 GOOD: Final[dict[str, Any]] = {"step": {"message": "never said"}, "reset": {}, "state": None, "close": None}
 
 NUMBERS: Final[tuple[object, ...]] = (
-    -1,
-    0,
-    -(2**63),
-    2**53 + 1,
-    2**64,
-    10**400,
-    1.5,
-    1e300,
-    "1",
-    "",
-    True,
-    [],
-    {},
-    [1],
+    *(-1, 0, -(2**63), 2**53 + 1, 2**64, 10**400, 1.5, 1e300, "1", "", True, [], {}, [1]),
 )
 TEXTS: Final[tuple[object, ...]] = (7, True, [], {}, ["x"], 1.5)
 UNKNOWN: Final = ("", " ", "STEP", "step ", "__class__", "__init__", "mcp", "\x00", "é" * 40, "a" * HUGE, "step\n")
@@ -166,17 +153,7 @@ def hostile_resume(rng: Random, scene: Scene) -> bytes:
     """Return an attempt to take the other's session over without its token."""
     token = scene.other_token
     guesses: tuple[object, ...] = (
-        "",
-        " ",
-        token[:-1],
-        token + "x",
-        token.swapcase(),
-        token[::-1],
-        "\x00" * 43,
-        "é" * 43,
-        "x" * HUGE,
-        7,
-        None,
+        *("", " ", token[:-1], token + "x", token.swapcase(), token[::-1], "\x00" * 43, "é" * 43, "x" * HUGE, 7, None),
         [],
     )
     data = {"session": scene.other_session, "resume_token": rng.choice(guesses)}

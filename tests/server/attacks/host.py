@@ -15,7 +15,7 @@ import uvloop
 
 from proctor.access.credentials import Credential
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.net.listeners import bind_tcp, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.settings import parse_settings
 
 SECRET = "PROCTOR_CONTROL_TOKEN"

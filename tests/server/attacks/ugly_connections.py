@@ -193,21 +193,9 @@ def dropped(raw: RawSocket, rng: Random) -> None:
 
 Way = Callable[[Address, Random], Awaitable[None]]
 WAYS: Final[tuple[Way, ...]] = (
-    at_once,
-    mid_handshake,
-    before_the_answer,
-    mid_frame,
-    after_hello,
-    with_open_sessions,
-    in_an_episode,
-    during_a_slow_step,
-    during_slow_steps_of_sessions,
-    close_frame_only,
-    half_closed,
-    never_reading,
-    taken_over,
-    dropped_and_resumed,
-    politely,
+    *(at_once, mid_handshake, before_the_answer, mid_frame, after_hello, with_open_sessions, in_an_episode),
+    *(during_a_slow_step, during_slow_steps_of_sessions, close_frame_only, half_closed, never_reading, taken_over),
+    *(dropped_and_resumed, politely),
 )
 
 

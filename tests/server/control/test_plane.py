@@ -22,7 +22,7 @@ import pytest
 
 from proctor.access.credentials import CONTROL, Credential, find_credential
 from proctor.server.app import Keys, Listening, Server
-from proctor.server.net.listeners import bind_tcp, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.net.uvicorn_websocket import ABORT, LISTEN, WRITABLE
 from proctor.server.settings import parse_settings
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until

@@ -25,7 +25,7 @@ from proctor.models.events import (
     SessionClosed,
     SessionResumed,
 )
-from proctor.server.net.listeners import bind_tcp, port_of
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from tests.server.commands import serve
 from tests.server.live_server import Session, Talk, until
 from tests.server.mcp_agents import agent_with, lets_in

@@ -12,12 +12,9 @@ from typing import Any
 
 import uvicorn
 
-from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.uvicorn_http import LimitedHttpProtocol
-from proctor.server.net.uvicorn_websocket import (
-    LimitedWebSocketProtocol,
-    QuickWebSocketProtocol,
-)
+from proctor.server.net.uvicorn_server import bind_tcp, port_of
+from proctor.server.net.uvicorn_websocket import LimitedWebSocketProtocol, QuickWebSocketProtocol
 from tests.server.attacks.raw_socket import Address, handshake
 from tests.server.live_server import PATIENCE, Served
 
@@ -87,13 +84,7 @@ def running(
 ) -> Iterator[int]:
     """Run an application on the server's own protocols, and give its port."""
     config = uvicorn.Config(
-        application,
-        http=LimitedHttpProtocol,
-        ws=ws,
-        loop=loop,
-        lifespan="off",
-        log_config=None,
-        ws_ping_interval=None,
+        application, http=LimitedHttpProtocol, ws=ws, loop=loop, lifespan="off", log_config=None, ws_ping_interval=None
     )
     server = uvicorn.Server(config)
     with closing(bind_tcp("127.0.0.1", 0)) as listener:

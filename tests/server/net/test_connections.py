@@ -11,23 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.server.net import connections
-from proctor.server.net.connections import (
-    AUTHENTICATED,
-    FEWEST,
-    LOG_SECONDS,
-    MOST_LINES,
-    MOST_OF_ONE_AGENT,
-    MOST_OPEN_FILES,
-    MOST_UNREAD_BYTES,
-    UNREAD_BYTES,
-    Connections,
-    RateLimitedQueue,
-    RefusalLog,
-    authenticate,
-    most_connections,
-    raise_open_files_limit,
-    read_open_files_limit,
-)
 
 pytestmark = pytest.mark.anyio
 
@@ -59,18 +42,17 @@ class Later:
             work()
 
 
-def kept(most: int = 10, most_unauthenticated: int = 3) -> Connections:
-    return Connections(most, most_unauthenticated, RefusalLog(LOG))
+def kept(most: int = 10, most_unauthenticated: int = 3) -> connections.Connections:
+    return connections.Connections(most, most_unauthenticated, connections.RefusalLog(LOG))
 
 
-def added(there: Connections, count: int) -> list[Wire]:
+def added(there: connections.Connections, count: int) -> list[Wire]:
     wires = [Wire() for _ in range(count)]
     for wire in wires:
         there.add(wire)
     return wires
 
 
-# --------------------------------------------------------------------------------------------------------- connections
 def test_the_oldest_connection_without_a_credential_makes_way() -> None:
     wires = added(there := kept(), 5)
 
@@ -156,10 +138,10 @@ def test_whatever_happens_the_bounds_hold_and_no_known_connection_is_cut(
 def test_a_request_tells_its_connection_that_it_was_let_in() -> None:
     calls: list[str | None] = []
 
-    authenticate({"extensions": {AUTHENTICATED: calls.append}})
-    authenticate({"extensions": {AUTHENTICATED: calls.append}}, "grant-1")
-    authenticate({"extensions": {}})
-    authenticate({})
+    connections.authenticate({"extensions": {connections.AUTHENTICATED: calls.append}})
+    connections.authenticate({"extensions": {connections.AUTHENTICATED: calls.append}}, "grant-1")
+    connections.authenticate({"extensions": {}})
+    connections.authenticate({})
 
     assert calls == [None, "grant-1"]
 
@@ -192,7 +174,7 @@ def test_a_connection_belongs_to_the_agent_who_used_it_last(monkeypatch: pytest.
     assert not other.cut
 
 
-@pytest.mark.parametrize(("most", "of_one"), [(16, 4), (256, 32), (1024, 128), (65536, MOST_OF_ONE_AGENT)])
+@pytest.mark.parametrize(("most", "of_one"), [(16, 4), (256, 32), (1024, 128), (65536, connections.MOST_OF_ONE_AGENT)])
 def test_one_agent_has_a_small_part_of_a_listeners_connections(most: int, of_one: int) -> None:
     there = kept(most=most, most_unauthenticated=most)
     greedy = added(there, of_one + 1)
@@ -226,35 +208,29 @@ def test_a_connection_whose_credential_is_refused_later_makes_way_again() -> Non
     assert [first.cut, second.cut] == [True, False]
 
 
-# ---------------------------------------------------------------------------------------------------------------- unread
 def test_who_waits_longest_with_much_that_is_unread_makes_way_and_who_has_little_never_does() -> None:
     there = kept(most=20, most_unauthenticated=20)
     modest, known, *greedy = added(there, 6)
     there.authenticate(known)
-    there.keep(modest, UNREAD_BYTES)
-    there.keep(known, 10 * MOST_UNREAD_BYTES)
+    there.keep(modest, connections.UNREAD_BYTES)
+    there.keep(known, 10 * connections.MOST_UNREAD_BYTES)
     for wire in greedy:
-        there.keep(wire, MOST_UNREAD_BYTES // 2)
+        there.keep(wire, connections.MOST_UNREAD_BYTES // 2)
 
     assert [wire.cut for wire in (modest, known, *greedy)] == [False, False, True, True, False, False]
     there.keep(greedy[2], 0)
     there.remove(greedy[3])
     [last] = added(there, 1)
-    there.keep(last, MOST_UNREAD_BYTES)
+    there.keep(last, connections.MOST_UNREAD_BYTES)
     assert not last.cut
 
 
-# ----------------------------------------------------------------------------------------------------------------- turns
-@given(
-    per_second=st.floats(1.0, 1000.0),
-    at_once=st.integers(1, 10),
-    gaps=st.lists(st.floats(0.0, 1.0), max_size=40),
-)
+@given(per_second=st.floats(1.0, 1000.0), at_once=st.integers(1, 10), gaps=st.lists(st.floats(0.0, 1.0), max_size=40))
 async def test_turns_are_given_in_order_and_never_faster_than_said(
     per_second: float, at_once: int, gaps: list[float]
 ) -> None:
     now, later = [0.0], Later()
-    turns = RateLimitedQueue(per_second, at_once, later, lambda: now[0])
+    turns = connections.RateLimitedQueue(per_second, at_once, later, lambda: now[0])
     asked = [turns.take() for _ in range(40)]
     given = []
     for gap in (0.0, *gaps):
@@ -271,7 +247,7 @@ async def test_turns_are_given_in_order_and_never_faster_than_said(
 
 async def test_a_turn_that_nobody_needs_any_more_delays_nobody() -> None:
     now, later = [0.0], Later()
-    turns = RateLimitedQueue(1.0, 1, later, lambda: now[0])
+    turns = connections.RateLimitedQueue(1.0, 1, later, lambda: now[0])
     asked = [turns.take() for _ in range(100)]
     for turn in asked[1:99]:
         turn.set_result(None)
@@ -282,7 +258,6 @@ async def test_a_turn_that_nobody_needs_any_more_delays_nobody() -> None:
     assert result == [True, False]
 
 
-# ----------------------------------------------------------------------------------------------------------- open files
 class Limits:
     """A process's limits on open files, which the test sets."""
 
@@ -305,8 +280,8 @@ ENDLESS = resource.RLIM_INFINITY
     ("soft", "hard", "after"),
     [
         (1024, 4096, 4096),
-        (1024, 10**6, MOST_OPEN_FILES),
-        (1024, ENDLESS, MOST_OPEN_FILES),
+        (1024, 10**6, connections.MOST_OPEN_FILES),
+        (1024, ENDLESS, connections.MOST_OPEN_FILES),
         (4096, 4096, 4096),
         (10**6, 10**6, 10**6),
         (ENDLESS, ENDLESS, ENDLESS),
@@ -319,35 +294,44 @@ def test_the_limit_on_open_files_is_raised_and_never_lowered(
     monkeypatch.setattr(resource, "getrlimit", limits.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", limits.setrlimit)
 
-    raise_open_files_limit()
+    connections.raise_open_files_limit()
 
     assert limits.now == (after, hard)
-    assert read_open_files_limit() == (MOST_OPEN_FILES if after == ENDLESS else after)
+    assert connections.read_open_files_limit() == (connections.MOST_OPEN_FILES if after == ENDLESS else after)
 
 
 @pytest.mark.parametrize(
     ("files", "share", "most", "expected"),
-    [(1024, 2, None, 512), (1024, 8, 2048, 128), (10**6, 8, 2048, 2048), (10, 2, None, FEWEST), (10, 4, 4096, FEWEST)],
+    [
+        (1024, 2, None, 512),
+        (1024, 8, 2048, 128),
+        (10**6, 8, 2048, 2048),
+        (10, 2, None, connections.FEWEST),
+        (10, 4, 4096, connections.FEWEST),
+    ],
 )
 def test_a_listener_leaves_file_descriptors_to_the_rest(
     monkeypatch: pytest.MonkeyPatch, files: int, share: int, most: int | None, expected: int
 ) -> None:
     monkeypatch.setattr(connections, "read_open_files_limit", lambda: files)
 
-    assert most_connections(share, most) == expected
+    assert connections.most_connections(share, most) == expected
 
 
-# -------------------------------------------------------------------------------------------------------------- the log
 def test_many_refusals_are_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    log = RefusalLog(LOG, lambda: now)
+    log = connections.RefusalLog(LOG, lambda: now)
     with caplog.at_level(logging.INFO, LOG.name):
-        for number in range(MOST_LINES + 1234):
+        for number in range(connections.MOST_LINES + 1234):
             log.write("refused %d", number, extra={"peer": "somebody"})
-        now = LOG_SECONDS
-        for _ in range(MOST_LINES + 1):
+        now = connections.LOG_SECONDS
+        for _ in range(connections.MOST_LINES + 1):
             log.write("refused again")
 
-    assert caplog.messages == [f"refused {number}" for number in range(MOST_LINES)] + ["refused again"] * MOST_LINES
+    assert (
+        caplog.messages
+        == [f"refused {number}" for number in range(connections.MOST_LINES)]
+        + ["refused again"] * connections.MOST_LINES
+    )
     assert vars(caplog.records[0])["peer"] == "somebody"
     assert [vars(record).get("left_out") for record in caplog.records] == [None] * 50 + [1234] + [None] * 49

@@ -136,12 +136,7 @@ def test_the_counts_of_several_workers_are_summed(tmp_path: Path) -> None:
 
     def worker(steps: int) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*command, str(steps)],
-            env=environment,
-            cwd=ROOT,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [*command, str(steps)], env=environment, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     with worker(3) as first:

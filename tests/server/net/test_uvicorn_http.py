@@ -21,16 +21,7 @@ from proctor.server.net import connections, uvicorn_http
 from proctor.server.net.connections import REFUSED, authenticate, forget_agent, note_refusal
 from proctor.server.net.uvicorn_http import MOST_HEADER_BYTES
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving, until
-from tests.server.net.peers import (
-    ENOUGH,
-    HOUR,
-    SOON,
-    Jumps,
-    ends,
-    get,
-    raw,
-    running,
-)
+from tests.server.net.peers import ENOUGH, HOUR, SOON, Jumps, ends, get, raw, running
 
 
 def http_of(scope: Any) -> Any:
@@ -85,10 +76,7 @@ def test_of_a_body_a_few_kb_are_kept_before_the_application_asks_for_it_and_none
     found: list[Any] = []
     bodies: list[bytes] = []
     content = os.urandom(2**20)
-    with (
-        held_back(found, bodies) as (port, asks),
-        socket.create_connection(("127.0.0.1", port), PATIENCE) as peer,
-    ):
+    with held_back(found, bodies) as (port, asks), socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
         request = post_of("/held", b"Content-Length: %d" % len(content)) + content
         sending = threading.Thread(target=peer.sendall, args=[request])
         sending.start()
@@ -152,10 +140,7 @@ def test_requests_that_wait_for_an_earlier_one_are_not_parsed_and_answered_in_or
     found: list[Any] = []
     bodies: list[bytes] = []
     many = 20
-    with (
-        held_back(found, bodies) as (port, asks),
-        socket.create_connection(("127.0.0.1", port), PATIENCE) as peer,
-    ):
+    with held_back(found, bodies) as (port, asks), socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
         peer.sendall(post_of(path, b"Content-Length: 0"))
         answer_of(peer)
         large = b"X-More: " + b"y" * (MOST_HEADER_BYTES // 2)

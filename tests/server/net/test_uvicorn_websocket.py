@@ -29,19 +29,7 @@ from proctor.server.net.uvicorn_websocket import (
 from tests.server.attacks.raw_socket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Address, frame, handshake
 from tests.server.environments import diary
 from tests.server.live_server import PATIENCE, serving, until
-from tests.server.net.peers import (
-    HOUR,
-    SOON,
-    Jumps,
-    echo,
-    ends,
-    get,
-    linked,
-    next_frame,
-    raw,
-    running,
-    upgraded,
-)
+from tests.server.net.peers import HOUR, SOON, Jumps, echo, ends, get, linked, next_frame, raw, running, upgraded
 
 pytestmark = pytest.mark.anyio
 
@@ -192,12 +180,7 @@ def test_a_message_of_very_many_fragments_is_kept_as_one(content: bytes) -> None
 
 @pytest.mark.parametrize(
     "small",
-    [
-        frame(b"", CONTINUATION, final=False),
-        frame(b"x", CONTINUATION, final=False),
-        frame(b"", PING),
-        frame(b"", PONG),
-    ],
+    [frame(b"", CONTINUATION, final=False), frame(b"x", CONTINUATION, final=False), frame(b"", PING), frame(b"", PONG)],
     ids=["empty fragments", "small fragments", "pings", "pongs"],
 )
 def test_a_flood_of_small_frames_is_read_slowly_and_everybody_else_is_answered_meanwhile(

@@ -2,15 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from proctor.server.sandbox.probe.attacks import SandboxProbe
-from proctor.server.sandbox.probe.run import (
-    CHOICES,
-    HostFacts,
-    ProbeFinding,
-    ProbeVerdict,
-    SandboxReport,
-    TierReport,
-)
+from proctor.server.sandbox.attacks import SandboxProbe
+from proctor.server.sandbox.probe import CHOICES, HostFacts, ProbeFinding, ProbeVerdict, SandboxReport, TierReport
 from proctor.server.sandbox.tiers import Tier
 
 HOST = HostFacts("6.1", "x86_64", True, "0.8.0", "version 2, tried", "allowed", ("podman",))

@@ -12,17 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.server.sandbox import messages
-from proctor.server.sandbox.messages import (
-    HERE,
-    LONGEST_WORD,
-    READY,
-    UNFIT,
-    HandshakeMessage,
-    printable_line,
-    receive_handshake,
-    send_handshake,
-    set_peer_identity,
-)
 from proctor.server.sandbox.pool.worker_process import find_pid
 from tests.server.live_server import PATIENCE
 from tests.server.sandbox.processes import files
@@ -32,15 +21,15 @@ def test_a_word_comes_with_the_very_process_that_spoke() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(PATIENCE)
-        set_peer_identity(ours, wanted=True)
+        messages.set_peer_identity(ours, wanted=True)
         speaking = f"import socket; socket.socket(fileno={theirs.fileno()}).send(b'h')"
         child = subprocess.Popen([sys.executable, "-c", speaking], pass_fds=[theirs.fileno()])
-        with receive_handshake(ours) as word:
+        with messages.receive_handshake(ours) as word:
             speaker = find_pid(word.speaker)
             child.wait(PATIENCE)
             after = find_pid(word.speaker)
 
-    assert (word.kind, word.reason) == (HERE, "")
+    assert (word.kind, word.reason) == (messages.HERE, "")
     assert speaker == child.pid
     assert after == 0
 
@@ -49,9 +38,9 @@ def test_an_older_kernel_names_the_process_by_its_number(monkeypatch: pytest.Mon
     monkeypatch.setattr(messages, "SO_PASSPIDFD", 9999)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        set_peer_identity(ours, wanted=True)
-        send_handshake(theirs, HERE)
-        with receive_handshake(ours) as word:
+        messages.set_peer_identity(ours, wanted=True)
+        messages.send_handshake(theirs, messages.HERE)
+        with messages.receive_handshake(ours) as word:
             assert find_pid(word.speaker) == os.getpid()
 
 
@@ -63,10 +52,10 @@ def test_a_process_that_is_gone_has_no_descriptor_on_an_older_kernel(monkeypatch
     monkeypatch.setattr(os, "pidfd_open", gone)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        set_peer_identity(ours, wanted=True)
-        send_handshake(theirs, HERE)
+        messages.set_peer_identity(ours, wanted=True)
+        messages.send_handshake(theirs, messages.HERE)
 
-        assert receive_handshake(ours) == HandshakeMessage(HERE)
+        assert messages.receive_handshake(ours) == messages.HandshakeMessage(messages.HERE)
 
 
 @pytest.mark.parametrize("listens", [True, False])
@@ -74,38 +63,38 @@ def test_descriptors_that_come_with_a_word_are_closed_and_the_word_counts_for_no
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if listens:
-            set_peer_identity(ours, wanted=True)
+            messages.set_peer_identity(ours, wanted=True)
         before = files()
         for _ in range(3):
-            socket.send_fds(theirs, [HERE], [0, 1, 2, theirs.fileno()])
+            socket.send_fds(theirs, [messages.HERE], [0, 1, 2, theirs.fileno()])
 
-        said = [receive_handshake(ours) for _ in range(3)]
+        said = [messages.receive_handshake(ours) for _ in range(3)]
 
-        assert said == [HandshakeMessage(b"")] * 3
+        assert said == [messages.HandshakeMessage(b"")] * 3
         assert files() == before
 
 
 def test_nobody_is_named_once_the_words_are_over() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        set_peer_identity(ours, wanted=True)
-        set_peer_identity(ours, wanted=False)
-        send_handshake(theirs, READY)
+        messages.set_peer_identity(ours, wanted=True)
+        messages.set_peer_identity(ours, wanted=False)
+        messages.send_handshake(theirs, messages.READY)
 
-        assert receive_handshake(ours) == HandshakeMessage(READY)
+        assert messages.receive_handshake(ours) == messages.HandshakeMessage(messages.READY)
 
 
-@given(st.text(max_size=2 * LONGEST_WORD))
+@given(st.text(max_size=2 * messages.LONGEST_WORD))
 def test_a_reason_is_read_as_it_was_said_and_cut_off_if_it_is_long(reason: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        send_handshake(theirs, UNFIT, reason)
-        word = receive_handshake(ours)
+        messages.send_handshake(theirs, messages.UNFIT, reason)
+        word = messages.receive_handshake(ours)
 
-    assert word.kind == UNFIT
-    assert len(word.reason) <= LONGEST_WORD
-    if len(reason.encode("utf-8", "replace")) < LONGEST_WORD:
-        assert word.reason == printable_line(reason.encode("utf-8", "replace").decode())
+    assert word.kind == messages.UNFIT
+    assert len(word.reason) <= messages.LONGEST_WORD
+    if len(reason.encode("utf-8", "replace")) < messages.LONGEST_WORD:
+        assert word.reason == messages.printable_line(reason.encode("utf-8", "replace").decode())
     assert word.reason.isprintable()
 
 
@@ -116,4 +105,4 @@ def test_a_socket_that_was_closed_says_no_word() -> None:
         ours.sendall(b"unread")  # so that closing resets the connection
         theirs.close()
 
-        assert receive_handshake(ours).kind == b""
+        assert messages.receive_handshake(ours).kind == b""

@@ -27,34 +27,7 @@ from proctor.server.runtime.results import (
     EnvOutcome,
     ToolOutcome,
 )
-from proctor.server.sandbox.messages import (
-    FEW,
-    LENGTH,
-    LONGEST_MESSAGE,
-    LONGEST_NAME,
-    LONGEST_TRACE,
-    MOST_PLACES,
-    PIECE,
-    SHORT,
-    BatchArrays,
-    Describe,
-    FirstMessage,
-    Work,
-    WorkerCall,
-    WorkerProblem,
-    WorkerReply,
-    check_json,
-    check_json_object,
-    check_outcome,
-    check_reply,
-    check_tool_result,
-    decode_batch,
-    decode_message,
-    encode_batch,
-    encode_frame,
-    read_message,
-    to_worker_problem,
-)
+from proctor.server.sandbox import messages
 from tests.server.live_server import PATIENCE
 
 TEXTS = st.recursive(st.none() | st.integers(0, 9) | st.text(), st.lists).map(msgspec.json.encode)
@@ -63,43 +36,49 @@ NO_JSON = [b"", b" ", b"{", b"{}}", b'{"a":\xff}', b'{"a":"\xff"}', b'"\xed\xa0\
 
 
 def body_of(frame: bytes | bytearray) -> memoryview:
-    return memoryview(bytes(frame))[LENGTH.size :]
+    return memoryview(bytes(frame))[messages.LENGTH.size :]
 
 
-# ------------------------------------------------------------------------------------------------------------ messages
 @given(st.sampled_from(["step", "call", "act"]), st.binary(max_size=100), st.text(max_size=20))
 def test_a_call_survives_the_pipe(method: Any, data: bytes, tool: str) -> None:
-    call = WorkerCall(method, ResetRequest(1, "e", {"x": [1]}, [True]), data, tool)
+    call = messages.WorkerCall(method, ResetRequest(1, "e", {"x": [1]}, [True]), data, tool)
 
-    frame = encode_frame(call)
+    frame = messages.encode_frame(call)
 
-    assert LENGTH.unpack_from(frame) == (len(frame) - LENGTH.size,)
-    assert decode_message(body_of(frame), WorkerCall) == call
+    assert messages.LENGTH.unpack_from(frame) == (len(frame) - messages.LENGTH.size,)
+    assert messages.decode_message(body_of(frame), messages.WorkerCall) == call
 
 
 def test_an_answer_survives_the_pipe_with_all_that_it_can_hold() -> None:
     outcome = EnvOutcome(b"{}", b"{}", 1.5, True, False)
-    answer = WorkerReply(outcome, None, ToolOutcome("t", b"{}", b"1", outcome, [b"2"]), b"{}", b"card", trace="why")
+    answer = messages.WorkerReply(
+        outcome, None, ToolOutcome("t", b"{}", b"1", outcome, [b"2"]), b"{}", b"card", trace="why"
+    )
 
-    assert decode_message(body_of(encode_frame(answer)), WorkerReply) == answer
+    assert messages.decode_message(body_of(messages.encode_frame(answer)), messages.WorkerReply) == answer
 
 
-@pytest.mark.parametrize("first", [Work("t", {"a": 1}, True, False, 3, "same_step", True), Describe("t", {})])
-def test_a_first_message_says_which_of_the_two_it_is(first: FirstMessage) -> None:
-    kind: Any = FirstMessage
+@pytest.mark.parametrize(
+    "first", [messages.Work("t", {"a": 1}, True, False, 3, "same_step", True), messages.Describe("t", {})]
+)
+def test_a_first_message_says_which_of_the_two_it_is(first: messages.FirstMessage) -> None:
+    kind: Any = messages.FirstMessage
 
-    assert decode_message(body_of(encode_frame(first)), kind) == first
+    assert messages.decode_message(body_of(messages.encode_frame(first)), kind) == first
 
 
 def test_a_number_that_does_not_fit_is_an_overflow() -> None:
     with pytest.raises(OverflowError):
-        encode_frame(WorkerCall("reset", ResetRequest(2**70, "e", None)))
+        messages.encode_frame(messages.WorkerCall("reset", ResetRequest(2**70, "e", None)))
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_a_decode_error(body: bytes) -> None:
-    for read_it in (lambda: decode_message(body, WorkerCall), lambda: decode_message(memoryview(body), WorkerReply)):
+    for read_it in (
+        lambda: messages.decode_message(body, messages.WorkerCall),
+        lambda: messages.decode_message(memoryview(body), messages.WorkerReply),
+    ):
         try:
             read_it()
         except msgspec.DecodeError:
@@ -114,15 +93,14 @@ def test_what_is_too_deep_or_no_text_is_a_decode_error_too(body: bytes) -> None:
     kind: Any = Any
 
     with pytest.raises(msgspec.DecodeError):
-        decode_message(body, WorkerReply)
+        messages.decode_message(body, messages.WorkerReply)
     with pytest.raises(msgspec.DecodeError):
-        decode_message(b"\x91" * 100_000, kind)
+        messages.decode_message(b"\x91" * 100_000, kind)
 
 
-# ------------------------------------------------------------------------------------------ what becomes part of a reply
 @given(TEXTS)
 def test_a_json_text_is_believed(text: bytes) -> None:
-    assert check_json(text) == text
+    assert messages.check_json(text) == text
 
 
 PARTS = st.one_of(
@@ -132,50 +110,11 @@ PARTS = st.one_of(
     ).map(msgspec.json.encode),
     st.sampled_from(
         [
-            b'{"a":1,"a":2}',
-            b'"\\ud800"',
-            b'"\\ud83d\\ude00"',
-            b'"\\ud800\\u0041"',
-            b'"\\udc00"',
-            b'"\\u00zz"',
-            b'"\\x"',
-            b'"\\"',
-            b'"\\\\"',
-            b'"a\nb"',
-            b'"\x00"',
-            b'"\x7f"',
-            b'"1e999"',
-            b'"[[["',
-            b'"\xff"',
-            b'"\xed\xa0\x80"',
-            b'"\xf4\x90\x80\x80"',
-            b"01",
-            b"-",
-            b"-0",
-            b"1.",
-            b".5",
-            b"1e",
-            b"1e+",
-            b"+1",
-            b"0x1",
-            b"NaN",
-            b"Infinity",
-            b"tru",
-            b"nul",
-            b"1e5",
-            b"1E+005",
-            b"[1,]",
-            b"[,]",
-            b"{1:2}",
-            b'{"a"}',
-            b'{"a":}',
-            b"[",
-            b"]",
-            b"{",
-            b"}",
-            b",",
-            b"\xef\xbb\xbf1",
-            b"\x0c",
+            *(b'{"a":1,"a":2}', b'"\\ud800"', b'"\\ud83d\\ude00"', b'"\\ud800\\u0041"', b'"\\udc00"', b'"\\u00zz"'),
+            *(b'"\\x"', b'"\\"', b'"\\\\"', b'"a\nb"', b'"\x00"', b'"\x7f"', b'"1e999"', b'"[[["', b'"\xff"'),
+            *(b'"\xed\xa0\x80"', b'"\xf4\x90\x80\x80"', b"01", b"-", b"-0", b"1.", b".5", b"1e", b"1e+", b"+1", b"0x1"),
+            *(b"NaN", b"Infinity", b"tru", b"nul", b"1e5", b"1E+005", b"[1,]", b"[,]", b"{1:2}", b'{"a"}', b'{"a":}'),
+            *(b"[", b"]", b"{", b"}", b",", b"\xef\xbb\xbf1", b"\x0c"),
         ]
     ),
     st.binary(max_size=4),
@@ -207,7 +146,7 @@ def is_json(text: bytes) -> bool:
 
 def is_believed(text: bytes) -> bool:
     try:
-        return check_json(text) is text
+        return messages.check_json(text) is text
     except msgspec.DecodeError:
         return False
 
@@ -218,9 +157,13 @@ def test_a_long_text_is_believed_exactly_if_all_of_its_values_could_be_built(
     parts: list[bytes], strings: int, is_list: bool
 ) -> None:
     # Much white space, or many strings: long texts are checked in other ways than short ones.
-    padding = [b" " * (SHORT + 1), b'"",' * (FEW + 1) + b"0", b'"1e999\\\\",' * (FEW + 1) + b"0"][strings]
+    padding = [
+        b" " * (messages.SHORT + 1),
+        b'"",' * (messages.FEW + 1) + b"0",
+        b'"1e999\\\\",' * (messages.FEW + 1) + b"0",
+    ][strings]
     text = b"[%b,%b]" % (b",".join(parts), padding if strings else b"0" + padding)
-    text = text if is_list else b"".join(parts) + b" " * (SHORT + 1)
+    text = text if is_list else b"".join(parts) + b" " * (messages.SHORT + 1)
 
     assert is_believed(text) == is_json(text)
 
@@ -234,7 +177,7 @@ def test_a_short_text_is_believed_exactly_if_it_can_be_built(text: bytes) -> Non
     "number",
     [b"1e400", b"-1e400", b"1e+00400", b"9" * 309 + b".0", b"1" * 4301, b"-" + b"1" * 4300, b"1" * 250 + b"e60"],
 )
-@pytest.mark.parametrize("size", [0, SHORT, 20_000])
+@pytest.mark.parametrize("size", [0, messages.SHORT, 20_000])
 def test_a_number_that_is_out_of_range_is_found_in_a_text_of_any_size(number: bytes, size: int) -> None:
     for text in (b"[%b%b]" % (b"1," * size, number), b'{"1e99":["1e999",%b%b]}' % (b'"",' * size, number)):
         assert not is_believed(text)
@@ -261,7 +204,7 @@ def test_a_long_text_is_checked_without_building_its_values() -> None:
     text = b'{"observation":[' + b"[]," * 2**18 + b"[]]}"
     tracemalloc.start()
     try:
-        check_json(text)
+        messages.check_json(text)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -269,7 +212,6 @@ def test_a_long_text_is_checked_without_building_its_values() -> None:
     assert peak < 16 * len(text)
 
 
-# ------------------------------------------------------------------------------------------------------- bounded fields
 ERROR = {"loc": ["a", 1], "msg": "no", "type": "t"}
 GOOD: dict[str, Any] = {"message": "no", "code": "BUSY", "errors": [ERROR]}
 STEP: dict[str, Any] = {"observation": b"{}", "metadata": b"{}"}
@@ -286,7 +228,7 @@ TOOL: dict[str, Any] = {"text": "t", "content": b"{}"}
     ],
 )
 def test_an_answer_within_its_bounds_is_read(said: dict[str, Any]) -> None:
-    assert decode_message(body_of(encode_frame(said)), WorkerReply) is not None
+    assert messages.decode_message(body_of(messages.encode_frame(said)), messages.WorkerReply) is not None
 
 
 @pytest.mark.parametrize(
@@ -295,15 +237,15 @@ def test_an_answer_within_its_bounds_is_read(said: dict[str, Any]) -> None:
         {"refused": {**GOOD, "errors": [ERROR] * (MOST_ERRORS + 1)}},
         {"refused": {**GOOD, "errors": [{}]}},
         {"refused": {**GOOD, "errors": [{**ERROR, "ctx": {}}]}},
-        {"refused": {**GOOD, "errors": [{**ERROR, "loc": [1] * (MOST_PLACES + 1)}]}},
-        {"refused": {**GOOD, "errors": [{**ERROR, "loc": ["x" * (LONGEST_NAME + 1)]}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "loc": [1] * (messages.MOST_PLACES + 1)}]}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "loc": ["x" * (messages.LONGEST_NAME + 1)]}]}},
         {"refused": {**GOOD, "errors": [{**ERROR, "loc": [[]]}]}},
-        {"refused": {**GOOD, "errors": [{**ERROR, "msg": "x" * (LONGEST_MESSAGE + 1)}]}},
-        {"refused": {**GOOD, "message": "x" * (LONGEST_TRACE + 1)}},
+        {"refused": {**GOOD, "errors": [{**ERROR, "msg": "x" * (messages.LONGEST_MESSAGE + 1)}]}},
+        {"refused": {**GOOD, "message": "x" * (messages.LONGEST_TRACE + 1)}},
         {"refused": {**GOOD, "message": {}}},
-        {"failed": {**GOOD, "clause": "x" * (LONGEST_NAME + 1)}},
-        {"failed": {**GOOD, "expected": "x" * (LONGEST_MESSAGE + 1)}},
-        {"failed": {**GOOD, "incident": "x" * (LONGEST_NAME + 1)}},
+        {"failed": {**GOOD, "clause": "x" * (messages.LONGEST_NAME + 1)}},
+        {"failed": {**GOOD, "expected": "x" * (messages.LONGEST_MESSAGE + 1)}},
+        {"failed": {**GOOD, "incident": "x" * (messages.LONGEST_NAME + 1)}},
         {"failed": {**GOOD, "more": 1}},
         {"tool": {**TOOL, "left": [b"1"] * (MOST_ACTIONS + 1)}},
         {"tool": {**TOOL, "text": "x" * (LONGEST_TEXT + 1)}},
@@ -311,94 +253,41 @@ def test_an_answer_within_its_bounds_is_read(said: dict[str, Any]) -> None:
         {"tool": {**TOOL, "more": 1}},
         {"outcome": {**STEP, "more": []}},
         {"outcome": {**STEP, "reward": "1"}},
-        {"trace": "x" * (LONGEST_TRACE + 1)},
+        {"trace": "x" * (messages.LONGEST_TRACE + 1)},
         {"more": []},
     ],
 )
 def test_an_answer_beyond_its_bounds_is_no_answer(said: dict[str, Any]) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode_message(body_of(encode_frame(said)), WorkerReply)
+        messages.decode_message(body_of(messages.encode_frame(said)), messages.WorkerReply)
 
 
 def test_a_problem_is_cut_to_what_a_worker_may_say() -> None:
-    error = {"loc": ["x" * 1000, 3] * MOST_PLACES, "msg": "y" * 10_000, "type": "z" * 1000}
+    error = {"loc": ["x" * 1000, 3] * messages.MOST_PLACES, "msg": "y" * 10_000, "type": "z" * 1000}
     long = Problem("m" * 10**6, "BUSY", errors=[error] * 100, clause="c" * 1000, expected="e" * 10_000)
 
-    said = decode_message(body_of(encode_frame(WorkerReply(refused=to_worker_problem(long)))), WorkerReply).refused
+    said = messages.decode_message(
+        body_of(messages.encode_frame(messages.WorkerReply(refused=messages.to_worker_problem(long)))),
+        messages.WorkerReply,
+    ).refused
 
     assert said is not None
-    assert (len(said.message), len(said.errors), said.incident) == (LONGEST_TRACE, MOST_ERRORS, msgspec.UNSET)
-    assert to_worker_problem(Problem("no", "BUSY")) == WorkerProblem("no", "BUSY")
+    assert (len(said.message), len(said.errors), said.incident) == (messages.LONGEST_TRACE, MOST_ERRORS, msgspec.UNSET)
+    assert messages.to_worker_problem(Problem("no", "BUSY")) == messages.WorkerProblem("no", "BUSY")
 
 
 @pytest.mark.parametrize("text", NO_JSON)
 def test_what_is_not_exactly_one_json_value_is_not_believed(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        check_json(text)
+        messages.check_json(text)
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b"1", b' {"a":1}', *NO_JSON])
 def test_what_has_to_be_an_object_is_one(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        check_json_object(text)
+        messages.check_json_object(text)
 
 
-def test_an_outcome_is_believed_in_its_form_only() -> None:
-    good = EnvOutcome(b'{"observation":1}', b"{}", 1.0)
-    bad = [
-        EnvOutcome(b"[1]", b"{}"),
-        EnvOutcome(b"{}", b"null"),
-        EnvOutcome(b"{}", b"{}", float("inf")),
-        EnvOutcome(b"{", b"{}"),
-    ]
-
-    assert check_outcome(good) is good
-    for each in bad:
-        with pytest.raises(msgspec.DecodeError):
-            check_outcome(each)
-
-
-def test_a_tools_answer_is_believed_in_its_form_only() -> None:
-    outcome = EnvOutcome(b"{}", b"{}", 1.0)
-    good = [ToolOutcome("t", b"{}"), ToolOutcome("t", b"{}", b'{"action":1}', outcome, [b'{"action":2}'])]
-    bad = [
-        ToolOutcome("t", b"1"),
-        ToolOutcome("t", b"{}", b"{}"),
-        ToolOutcome("t", b"{}", None, outcome),
-        ToolOutcome("t", b"{}", None, None, [b"{}"]),
-        ToolOutcome("t", b"{}", b"{", outcome),
-        ToolOutcome("t", b"{}", b"{}", outcome, [b"{"]),
-        ToolOutcome("t", b"{}", b"{}", EnvOutcome(b"", b"{}")),
-        ToolOutcome("t", b'{"a":[' + b"[]," * MOST_CONTAINERS + b"1]}"),
-        ToolOutcome("t", b"{}", b"{}", EnvOutcome(b"{}", b"{" + b'"a":1,' * MOST_CONTAINERS + b'"b":1}')),
-    ]
-
-    assert [check_tool_result(each) for each in good] == good
-    for each in bad:
-        with pytest.raises(msgspec.DecodeError):
-            check_tool_result(each)
-
-
-def test_an_answer_is_sound_if_all_of_its_texts_are() -> None:
-    good = EnvOutcome(b"{}", b"{}", 1.0, scene=b"[1]")
-    arrays = BatchArrays(b"[1]", b"{}", None, None, None, None)
-    tool = ToolOutcome("t", b"{}")
-    bad = [
-        WorkerReply(outcome=EnvOutcome(b"{}", b"{}", scene=b"[")),
-        WorkerReply(outcome=EnvOutcome(b"{}", b"[]")),
-        WorkerReply(tool=ToolOutcome("t", b"[]")),
-        WorkerReply(state=b"[]"),
-        WorkerReply(batch=BatchArrays(b"[", b"{}", None, None, None, None)),
-        WorkerReply(batch=BatchArrays(b"[]", b"[]", None, None, None, None)),
-    ]
-
-    assert check_reply(WorkerReply(good, arrays, tool, b"{}")) == WorkerReply(good, arrays, tool, b"{}")
-    for each in bad:
-        with pytest.raises(msgspec.DecodeError):
-            check_reply(each)
-
-
-# ------------------------------------------------------------------------------------------------------------- batches
 @st.composite
 def outcomes(draw: st.DrawFn) -> BatchOutcome:
     """Give what a batch of some size answers to a reset or to a step."""
@@ -424,55 +313,91 @@ def test_a_batchs_outcome_survives_the_pipe(outcome: BatchOutcome) -> None:
     size = 0 if outcome.begins is None else len(outcome.begins)
     stepped = outcome.rewards is not None
 
-    again = decode_batch(
-        decode_message(body_of(encode_frame(encode_batch(outcome))), BatchArrays), size, stepped=stepped
+    again = messages.decode_batch(
+        messages.decode_message(body_of(messages.encode_frame(messages.encode_batch(outcome))), messages.BatchArrays),
+        size,
+        stepped=stepped,
     )
 
     assert plain(again) == plain(outcome)
 
 
+OUTCOME = EnvOutcome(b"{}", b"{}", 1.0, scene=b"[1]")
+ARRAYS = messages.BatchArrays(b"[1]", b"{}", None, None, None, None)
+TOOL_DONE = ToolOutcome("t", b"{}", b'{"action":1}', OUTCOME, [b'{"action":2}'])
+
+
+@pytest.mark.parametrize("tool", [ToolOutcome("t", b"{}"), TOOL_DONE])
+def test_an_answer_is_sound_if_all_of_its_texts_are(tool: ToolOutcome) -> None:
+    answer = messages.WorkerReply(OUTCOME, ARRAYS, tool, b"{}")
+
+    assert messages.check_reply(answer) is answer
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        EnvOutcome(b"[1]", b"{}"),
+        EnvOutcome(b"{", b"{}"),
+        EnvOutcome(b"{}", b"null"),
+        EnvOutcome(b"{}", b"{}", float("inf")),
+        EnvOutcome(b"{}", b"{}", scene=b"["),
+        ToolOutcome("t", b"1"),
+        ToolOutcome("t", b"{}", b"{}"),
+        ToolOutcome("t", b"{}", None, OUTCOME),
+        ToolOutcome("t", b"{}", None, None, [b"{}"]),
+        ToolOutcome("t", b"{}", b"{", OUTCOME),
+        ToolOutcome("t", b"{}", b"{}", OUTCOME, [b"{"]),
+        ToolOutcome("t", b"{}", b"{}", EnvOutcome(b"", b"{}")),
+        ToolOutcome("t", b'{"a":[' + b"[]," * MOST_CONTAINERS + b"1]}"),
+        ToolOutcome("t", b"{}", b"{}", EnvOutcome(b"{}", b"{" + b'"a":1,' * MOST_CONTAINERS + b'"b":1}')),
+        messages.BatchArrays(b"[", b"{}", None, None, None, None),
+        messages.BatchArrays(b"[]", b"[]", None, None, None, None),
+        b"[]",
+    ],
+)
+def test_an_answer_with_a_part_that_is_not_sound_is_not_believed(part: Any) -> None:
+    name = {EnvOutcome: "outcome", ToolOutcome: "tool", messages.BatchArrays: "batch", bytes: "state"}[type(part)]
+
+    with pytest.raises(msgspec.DecodeError):
+        messages.check_reply(messages.WorkerReply(**{name: part}))
+
+
 @pytest.mark.parametrize(
     "arrays",
     [
-        BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00"),
-        BatchArrays(b"[]", b"{}", bytes(16), b"\x00", b"\x00\x00", b"\x00\x00"),
-        BatchArrays(b"[]", b"{}", b"\xff" * 16, b"\x00\x00", b"\x00\x00", b"\x00\x00"),
-        BatchArrays(b"[]", b"{}", bytes(24), bytes(3), bytes(3), bytes(3)),
-        BatchArrays(b"[]", b"{}", bytes(16), b"\x00\x00", b"\x00\x00", None),
-        BatchArrays(b"[]", b"{}", None, None, None, b"\x01\x01"),
+        *((b"12345", bytes(2), bytes(2), bytes(2)), (bytes(16), bytes(1), bytes(2), bytes(2))),
+        *((b"\xff" * 16, bytes(2), bytes(2), bytes(2)), (bytes(24), bytes(3), bytes(3), bytes(3))),
+        *((bytes(16), bytes(2), bytes(2), None), (None, None, None, bytes(2))),
     ],
 )
-def test_arrays_that_are_none_or_do_not_belong_together_are_not_believed(arrays: BatchArrays) -> None:
+def test_arrays_that_are_none_or_do_not_belong_together_are_not_believed(arrays: Any) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode_batch(arrays, 2, stepped=True)
+        messages.decode_batch(messages.BatchArrays(b"[]", b"{}", *arrays), 2, stepped=True)
 
 
-def test_a_resets_arrays_are_no_steps_and_the_other_way_round() -> None:
-    stepped = BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2))
-    reset = BatchArrays(b"[]", b"{}", None, None, None, bytes(2))
+def test_a_steps_arrays_are_no_resets() -> None:
+    stepped = messages.BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2))
 
-    assert decode_batch(stepped, 2, stepped=True).rewards is not None
-    assert decode_batch(reset, 2, stepped=False).rewards is None
-    for arrays, is_step in ((stepped, False), (reset, True)):
-        with pytest.raises(msgspec.DecodeError):
-            decode_batch(arrays, 2, stepped=is_step)
+    assert messages.decode_batch(stepped, 2, stepped=True).rewards is not None
+    with pytest.raises(msgspec.DecodeError):
+        messages.decode_batch(stepped, 2, stepped=False)
 
 
 def test_every_byte_but_zero_is_true() -> None:
-    arrays = BatchArrays(b"[]", b"{}", None, None, None, b"\x00\x01\x02\xff")
+    reset = messages.BatchArrays(b"[]", b"{}", None, None, None, b"\x00\x01\x02\xff")
+    found = messages.decode_batch(reset, 4, stepped=False)
 
-    begins = decode_batch(arrays, 4, stepped=False).begins
+    assert found.rewards is None
+    assert found.begins is not None
+    assert bytes(found.begins) == b"\x00\x01\x01\x01"
 
-    assert begins is not None
-    assert bytes(begins) == b"\x00\x01\x01\x01"
 
-
-# ------------------------------------------------------------------------------------------------------------- reading
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 7), min_size=1), st.integers(0, 100))
 def test_a_message_is_read_in_whatever_pieces_it_comes(sizes: list[int], length: int) -> None:
     ours, theirs = socket.socketpair()
-    frame = bytes(encode_frame(bytes(range(length))))
+    frame = bytes(messages.encode_frame(bytes(range(length))))
     with ours, theirs:
         ours.settimeout(PATIENCE)
         while frame:
@@ -480,41 +405,41 @@ def test_a_message_is_read_in_whatever_pieces_it_comes(sizes: list[int], length:
             theirs.sendall(frame[:size])
             frame = frame[size:]
 
-        body = read_message(ours)
+        body = messages.read_message(ours)
 
     assert body is not None
-    assert decode_message(body, bytes) == bytes(range(length))
+    assert messages.decode_message(body, bytes) == bytes(range(length))
 
 
 def test_a_long_message_is_read() -> None:
     ours, theirs = socket.socketpair()
-    long = bytes(5 * PIECE + 17)
+    long = bytes(5 * messages.PIECE + 17)
     with ours, theirs:
         ours.settimeout(PATIENCE)
-        sending = threading.Thread(target=theirs.sendall, args=(encode_frame(long),))
+        sending = threading.Thread(target=theirs.sendall, args=(messages.encode_frame(long),))
         sending.start()
-        body = read_message(ours)
+        body = messages.read_message(ours)
         sending.join(PATIENCE)
 
     assert body is not None
-    assert decode_message(body, bytes) == long
+    assert messages.decode_message(body, bytes) == long
 
 
-@pytest.mark.parametrize("said", [b"", b"\x00\x00", LENGTH.pack(4) + b"\x00"])
+@pytest.mark.parametrize("said", [b"", b"\x00\x00", messages.LENGTH.pack(4) + b"\x00"])
 def test_nothing_is_read_from_a_socket_that_closes(said: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
             theirs.sendall(said)
 
-        assert read_message(ours) is None
+        assert messages.read_message(ours) is None
 
 
 def test_a_message_that_claims_too_much_is_not_waited_for() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(PATIENCE)
-        theirs.sendall(LENGTH.pack(11))
+        theirs.sendall(messages.LENGTH.pack(11))
 
         with pytest.raises(msgspec.DecodeError):
-            read_message(ours, 10)
+            messages.read_message(ours, 10)

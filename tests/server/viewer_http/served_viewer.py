@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from proctor.access.browser_visits import Visits
+from proctor.access.request_policy import Visits
 from tests.server.live_server import PATIENCE, Served, Session, Talk, serving
 
 CONTROL = "the-control-secret-0123456789"

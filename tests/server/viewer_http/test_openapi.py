@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
-from proctor.access.browser_visits import is_open_page
+from proctor.access.request_policy import is_open_page
 from proctor.server.viewer_http.endpoints import EVENTS_PATH, FORK_PATH, describe_paths, describe_schemas
 from tests.server.attacks.judged import without_leaks
 from tests.server.viewer_http.served_viewer import Viewed, viewed

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from proctor import __version__
-from proctor.access.browser_visits import CODE_SECONDS, VISIT_SECONDS
+from proctor.access.request_policy import CODE_SECONDS, VISIT_SECONDS
 from proctor.errors import ValidationError
 from proctor.server.viewer_http.endpoints import LedgerSource
 from proctor.server.viewer_http.feed import COMMENT_SECONDS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from proctor.access.browser_visits import CODE_SECONDS
+from proctor.access.request_policy import CODE_SECONDS
 from proctor.models.events import Event, SessionOpened
 from proctor.server.viewer_http import routes, standalone
 from proctor.server.viewer_http.responses import CONTENT_SECURITY_POLICY

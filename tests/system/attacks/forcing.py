@@ -61,7 +61,6 @@ class Forcing:
         self.handed_out.append(granted["token"])
         return Caller(self.arena.agent_port, granted["token"])
 
-    # ------------------------------------------------------------------------------------------------ the control plane
     def messages(self, number: int) -> int:
         """Send messages that are wrong, in a session's name and in another's."""
         with self.session() as other, self.session() as session:
@@ -118,23 +117,17 @@ class Forcing:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": shown, "params": {"token": shown}}).encode()
         return request(self.rng.choice(("GET", "POST", "DELETE")), self.rng.choice(PATHS) + more, host, headers, body)
 
-    # -------------------------------------------------------------------------------------------------- the agent plane
     def calls(self, number: int) -> int:
         """Make calls that are wrong: unknown tools, arguments that do not fit, methods that do not exist."""
         with self.session() as session:
             caller = self.granted(session)
             mcp_session = caller.opened()
             bad: tuple[Any, ...] = (
-                call_of("reset", {}),
-                call_of("nudge", {"way": 7}),
-                call_of("nudge", {"way": "x", "seed": 1}),
-                call_of("look", {"way": []}),
-                call_of("x" * 5_000, {}),
+                *(call_of("reset", {}), call_of("nudge", {"way": 7}), call_of("nudge", {"way": "x", "seed": 1})),
+                *(call_of("look", {"way": []}), call_of("x" * 5_000, {})),
                 {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []},
                 {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": {}, "arguments": 1}},
-                b'{"jsonrpc":"2.0","id":1,"method":',
-                b"[1]",
-                b"[" * 1000,
+                *(b'{"jsonrpc":"2.0","id":1,"method":', b"[1]", b"[" * 1000),
                 {"jsonrpc": "2.0", "id": 1, "method": "reset"},
             )
             for message in islice(cycle(bad), number):
@@ -143,7 +136,6 @@ class Forcing:
             self.heard += caller.wire.heard
         return number
 
-    # ------------------------------------------------------------------------------------------------- the environments
     def in_steps(self, number: int) -> int:
         """Have the environment go wrong in steps and in its state."""
         with self.session() as session:

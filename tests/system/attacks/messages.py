@@ -172,15 +172,7 @@ def metadata_of_requests(scene: Scene) -> str:
     """Fill `_meta` and the progress token with what others might believe: lists, huge texts, another's ids, traces."""
     session = scene.agent.opened()
     tokens: tuple[Any, ...] = (
-        [],
-        {},
-        "x" * 200_000,
-        1e308,
-        None,
-        True,
-        -1,
-        scene.victim.mcp_session,
-        "\r\ndata: x\r\n\r\n",
+        *([], {}, "x" * 200_000, 1e308, None, True, -1, scene.victim.mcp_session, "\r\ndata: x\r\n\r\n"),
     )
     codes = []
     for token in tokens:

@@ -126,14 +126,8 @@ def tokens_in_other_places(scene: Scene) -> str:
 def other_credentials(scene: Scene) -> str:
     """Come with what opens other doors: the control credential, a resume token, names of sessions and grants."""
     secrets = (
-        CONTROL_SECRET,
-        scene.session.opened["resume_token"],
-        scene.session.name,
-        scene.granted["grant"],
-        scene.victim.granted["grant"],
-        scene.victim.session.name,
-        scene.victim.mcp_session,
-        "x" * 100_000,
+        *(CONTROL_SECRET, scene.session.opened["resume_token"], scene.session.name, scene.granted["grant"]),
+        *(scene.victim.granted["grant"], scene.victim.session.name, scene.victim.mcp_session, "x" * 100_000),
     )
     found = {scene.another(secret).post(PING).status for secret in secrets}
 

@@ -27,13 +27,7 @@ SHARED: Final = mmap.mmap(-1, 4096)
 LEFT_OPEN: Final = os.open("/usr/bin/env", os.O_RDONLY)
 ROOT: Final = "root"
 PRIVATE: Final = (
-    "/etc/shadow",
-    "/etc/passwd",
-    f"/{ROOT}/.bashrc",
-    f"/{ROOT}/.ssh",
-    "/home",
-    "/sys/fs/cgroup",
-    "/dev/vda",
+    *("/etc/shadow", "/etc/passwd", f"/{ROOT}/.bashrc", f"/{ROOT}/.ssh", "/home", "/sys/fs/cgroup", "/dev/vda"),
     "/dev/mem",
 )
 SEEN: Final = sorted(

@@ -31,13 +31,8 @@ class Victim:
     def canaries(self) -> tuple[str, ...]:
         """What nobody else may learn."""
         return (
-            self.granted["token"],
-            self.granted["grant"],
-            self.session.opened["resume_token"],
-            self.session.name,
-            str(SEED),
-            hidden_by(SEED),
-            "of-the-victim",
+            *(self.granted["token"], self.granted["grant"], self.session.opened["resume_token"], self.session.name),
+            *(str(SEED), hidden_by(SEED), "of-the-victim"),
         )
 
     def check(self) -> None:

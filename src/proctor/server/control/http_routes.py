@@ -24,8 +24,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from proctor import __version__
-from proctor.access.browser_visits import OPERATOR_LINK_PATH, PAGE_PATH
 from proctor.access.limits import RequestLimits
+from proctor.access.request_policy import OPERATOR_LINK_PATH, PAGE_PATH
 from proctor.models.control import Code, Problem
 from proctor.models.operator import (
     Answer,

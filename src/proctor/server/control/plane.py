@@ -5,7 +5,7 @@ Rule 2: every port has its own policy, because a Host names a port.
 Rule 3: what is below `/operator/` is opened by the operator's credential and by no other. That credential opens nothing
     else, but for the pages that say how the server is and what it serves; it never opens a socket.
 Rule 4: where there is a viewer, what is below `/viewer/` is the operator's, too, and a browser's visit opens both, with more
-    asked of it (`access/browser_visits.py`). Nothing else looks at a cookie.
+    asked of it (`access/request_policy.py`). Nothing else looks at a cookie.
 Rule 5: reading a socket never stops while a request runs, so that pings are answered and a `cancel` gets through. Whatever comes that
     is no request gets a coded error and touches no session; a frame that is not text, too.
 Rule 6: a connection that breaks loses nothing: its sessions are detached, and wait for their client.
@@ -21,9 +21,20 @@ import msgspec
 from starlette.applications import Starlette
 
 from proctor import __version__
-from proctor.access.browser_visits import OPERATOR_PATH, PAGE_PATH, Visits, is_open_page, is_page_path, judge_visitor
 from proctor.access.limits import RequestLimits
-from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, is_open_path, judge_request
+from proctor.access.request_policy import (
+    OPERATOR_PATH,
+    PAGE_PATH,
+    READING,
+    AccessPolicy,
+    AccessVerdict,
+    Visits,
+    is_open_page,
+    is_open_path,
+    is_page_path,
+    judge_request,
+    judge_visitor,
+)
 from proctor.errors import ValidationError
 from proctor.models.control import Code, Hello, MessageKind, Open, Problem, Request, Resume, Resumed, Welcome
 from proctor.models.wire import Encoding

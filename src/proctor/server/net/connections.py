@@ -309,3 +309,36 @@ def find_connections(state: ServerState, most: Callable[[], int]) -> Connections
         unauthenticated = most_connections(share=8, most=MOST_UNAUTHENTICATED)
         found = vars(state)["proctor_connections"] = Connections(most(), unauthenticated)
     return found
+
+
+class RefusablePeer:
+    """What HTTP and WebSockets do alike: a peer's refusal waits for its turn, and what it sends meanwhile is dropped."""
+
+    client: tuple[str, int] | None
+    transport: Any
+    _connections: Connections
+    _unparsed = b""
+    """What came and is not parsed yet: one read, or two."""
+    _pause: asyncio.TimerHandle | None = None
+    """Runs while nothing is parsed, because there were too many small pieces."""
+    _turn: asyncio.Future[None] | None = None
+    """What a reply waits for."""
+    _is_noted = False
+    """Whether the application refused the credential of the request that it serves, or its lack."""
+    _discarded: int | None = None
+    """Of a connection that ends with the next reply, or has ended with the last one: what came since and was dropped."""
+
+    def _note_refusal(self) -> None:
+        self._is_noted = True
+
+    def _log_refusal(self, reason: str) -> None:
+        peer = "unknown" if self.client is None else self.client[0]
+        self._connections.log.write("a request was refused: %s", reason, extra={"peer": peer})
+
+    def _end_wait(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def _cut(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()

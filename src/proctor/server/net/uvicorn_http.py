@@ -10,7 +10,7 @@ Rule 4: a request is judged as soon as it is there. Where its connection has no 
     connection ends with it if the request was not read to its end, or if it is refused and more requests wait behind it.
 """
 
-from asyncio import Future, TimerHandle
+from asyncio import TimerHandle
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -25,6 +25,7 @@ from proctor.server.net.connections import (
     REFUSED,
     SMALL_BYTES,
     UNREADABLE,
+    RefusablePeer,
     SmallPieceCounter,
     find_connections,
     most_connections,
@@ -65,7 +66,7 @@ class HoldableFlowControl(FlowControl):
             super().resume_reading()
 
 
-class LimitedHttpProtocol(HttpToolsProtocol):
+class LimitedHttpProtocol(RefusablePeer, HttpToolsProtocol):
     """HTTP, with limits on what a request may hold, how long it may take to arrive, and a reply to be read.
 
     What comes is counted before it is parsed: bytes since the last piece of a body, headers, and requests that wait for the
@@ -75,25 +76,15 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     flow: HoldableFlowControl
     _late: TimerHandle | None = None
     _unread: TimerHandle | None = None
-    _pause: TimerHandle | None = None
-    """Runs while nothing is parsed, because there were too many small chunks."""
-    _turn: Future[None] | None = None
-    """What a reply waits for."""
-    _unparsed = b""
-    """What came and is not parsed yet: one read, or two."""
     _in_headers = True
     _trailers = 0
     _overhead = 0
     """Bytes since the request began, or since the last piece of its body."""
     _refused = False
-    _is_noted = False
-    """Whether the application refused the credential of the request that it serves, or its lack."""
     _served: Any = None
     """uvicorn's cycle of the request that is served, or was served last."""
     _asked: Any = None
     """The one whose body the application has asked for."""
-    _discarded: int | None = None
-    """Of a connection that ends with the next reply, or has ended with the last one: what came since and was dropped."""
 
     def most_connections(self) -> int:
         """Return how many connections this listener may have."""
@@ -122,10 +113,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         """End the connection when its reply is sent; that waits for nothing any more."""
         super().shutdown()
         self._end_wait()
-
-    def _end_wait(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or keep it for later."""
@@ -258,9 +245,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             cycle.keep_alive = True
         await cycle.send(message)
 
-    def _note_refusal(self) -> None:
-        self._is_noted = True
-
     async def _wait_for_turn(self, cycle: Any, status: int) -> None:
         """Let a reply to somebody without a credential wait until it is its turn."""
         if self._connections.is_authenticated(self.transport) and not self._is_noted:
@@ -301,8 +285,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _refuse_in_turn(self, reason: str, refuse: Callable[[], object]) -> None:
         """Log that what came cannot be read, and say so when it is its turn; until then nothing is parsed."""
-        peer = "unknown" if self.client is None else self.client[0]
-        self._connections.log.write("a request was refused: %s", reason, extra={"peer": peer})
+        self._log_refusal(reason)
         self._connections.judge(self.transport)
         self._end_reading()
         if self._turn is not None:
@@ -396,9 +379,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         """Close an idle connection, whether or not its peer reads what is left."""
         super().timeout_keep_alive_handler()
         self._wait_for_reading()
-
-    def _cut(self) -> None:
-        self.transport.abort()
 
 
 class SecondaryHttpProtocol(LimitedHttpProtocol):

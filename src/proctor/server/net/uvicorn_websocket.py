@@ -29,6 +29,7 @@ from proctor.server.net.connections import (
     REFUSED,
     SMALL_BYTES,
     UNREADABLE,
+    RefusablePeer,
     SmallPieceCounter,
     find_connections,
     most_connections,
@@ -49,21 +50,12 @@ TRIED: Final = {"uvicorn": (0, 55), "websockets": (18,)}
 """The versions below which `QuickWebSocketProtocol` was tried."""
 
 
-class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
+class LimitedWebSocketProtocol(RefusablePeer, WebSocketsSansIOProtocol):
     """A WebSocket that ends in bounded time, whatever its peer does not do."""
 
     _linger: TimerHandle | None = None
     _pong: bytes = b""
     """The reply to the last ping, for a peer that does not read."""
-    _unparsed: bytes = b""
-    """What has come and is not parsed yet; it is bounded by one read, or two."""
-    _pause: TimerHandle | None = None
-    """Runs while nothing is parsed, because there were too many small frames."""
-    _turn: Future[None] | None = None
-    """What a refusal waits for."""
-    _is_noted = False
-    _discarded: int | None = None
-    """Of a peer that is refused: what came since and was dropped."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         super().__init__(config, server_state, app_state, **more)
@@ -85,14 +77,10 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
         extensions[REFUSED] = self._note_refusal
         extensions[WRITABLE] = self.writable
 
-    def _note_refusal(self) -> None:
-        self._is_noted = True
-
     def _refuse_handshake(self, reply: bytes) -> None:
         """Log that a handshake cannot be read, and say so when it is its turn."""
         self.handshake_initiated = self.handshake_complete = self.close_sent = True
-        peer = "unknown" if self.client is None else self.client[0]
-        self._connections.log.write("a request was refused: it is no handshake", extra={"peer": peer})
+        self._log_refusal("it is no handshake")
         self._take_turn().add_done_callback(partial(self._refuse_now, reply))
 
     def _refuse_now(self, reply: bytes, _turn: Future[None]) -> None:
@@ -109,10 +97,6 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
         self._turn = self._connections.refusals.take()
         return self._turn
-
-    def _end_wait(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
 
     def shutdown(self) -> None:
         """End the connection; a refusal waits for nothing any more."""
@@ -222,10 +206,6 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
         await super().run_asgi()
         if not self.disconnected:
             self._linger = self.loop.call_later(LINGER_SECONDS, self._cut)
-
-    def _cut(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
 
 
 class QuickWebSocketProtocol(LimitedWebSocketProtocol):

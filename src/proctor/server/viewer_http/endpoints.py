@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from proctor.access.browser_visits import CSRF_HEADER, ENTER_PATH, FRONT_PATHS, PAGE_PATH, STATIC_PATH
+from proctor.access.request_policy import CSRF_HEADER, ENTER_PATH, FRONT_PATHS, PAGE_PATH, STATIC_PATH
 from proctor.models.control import Problem
 from proctor.server.net.http_requests import JSON
 from proctor.viewer.documents import (

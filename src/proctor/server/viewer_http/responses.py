@@ -18,7 +18,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.access.browser_visits import is_open_page, is_page_path
+from proctor.access.request_policy import is_open_page, is_page_path
 
 LARGE: Final = 32 * 1024
 LEVEL: Final = 1

@@ -1,6 +1,6 @@
 """The viewer's routes: the page, how a browser comes in, what it reads, and forks.
 
-Rule 1: `access` has judged every request before anything here runs (`access/browser_visits.py`).
+Rule 1: `access` has judged every request before anything here runs (`access/request_policy.py`).
 Rule 2: what reads the ledger runs beside the server (`readers.py`); only forks are on threads of it (`ThreadQueue`).
 Rule 3: a request that cannot be read is 400 and reaches nobody, what is not there is 404, what cannot be done is 409; each has
     a code. What goes wrong inside is a number in the log.
@@ -18,7 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from proctor import __version__
-from proctor.access.browser_visits import (
+from proctor.access.limits import RequestLimits
+from proctor.access.request_policy import (
     ENTER_PATH,
     FRONT_PATHS,
     PAGE_PATH,
@@ -27,7 +28,6 @@ from proctor.access.browser_visits import (
     cookie_name,
     find_cookie,
 )
-from proctor.access.limits import RequestLimits
 from proctor.errors import ValidationError
 from proctor.models.control import Code as Codes
 from proctor.models.control import Problem

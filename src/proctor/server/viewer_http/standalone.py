@@ -22,16 +22,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.access.browser_visits import CODE_SECONDS, PAGE_PATH, Visits, is_open_page, judge_visitor
 from proctor.access.limits import RequestLimits
-from proctor.access.request_policy import AccessPolicy, is_loopback, policy_for
+from proctor.access.request_policy import (
+    CODE_SECONDS,
+    PAGE_PATH,
+    AccessPolicy,
+    Visits,
+    is_loopback,
+    is_open_page,
+    judge_visitor,
+    policy_for,
+)
 from proctor.models.control import Code, Problem
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal, raise_open_files_limit
 from proctor.server.net.http_requests import JSON
-from proctor.server.net.listeners import bind_tcp, port_of
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import SecondaryHttpProtocol
-from proctor.server.net.uvicorn_server import DrainingServer, make_uvicorn_config, new_event_loop
+from proctor.server.net.uvicorn_server import DrainingServer, bind_tcp, make_uvicorn_config, new_event_loop, port_of
 from proctor.server.viewer_http.readers import ReaderPool
 from proctor.server.viewer_http.responses import Receive, Send, add_headers
 from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes

@@ -23,16 +23,15 @@ from hypothesis import strategies as st
 
 from proctor import __version__
 from proctor.envs.targets import Target
-from proctor.errors import ComponentError, ProctorError, ValidationError
+from proctor.errors import ComponentError, ValidationError
 from proctor.models.control import Code
 from proctor.server.runtime.env_adapter import EnvDescription, ResetRequest
 from proctor.server.runtime.results import RequestFailed, RequestRefused
-from proctor.server.sandbox.messages import LoadReport, StartMessage, Work, WorkerProblem, WorkerReply, printable_text
+from proctor.server.sandbox.messages import LoadReport, StartMessage, Work, WorkerProblem, WorkerReply
 from proctor.server.sandbox.pool import container_pool as container_module
 from proctor.server.sandbox.pool.container_pool import (
     Container,
     ContainerPool,
-    Engine,
     find_orphans,
     find_start_ticks,
     server_mark,
@@ -96,7 +95,6 @@ def open_files() -> set[str]:
     return {link for link in links if link.startswith("socket:") or link.endswith("(deleted)")}
 
 
-# ------------------------------------------------------------------------------------------------------ whose is it?
 OWN = "machine/1/100/5"
 
 
@@ -144,7 +142,6 @@ def test_a_nest_begins_by_sweeping_what_dead_servers_left(engine: StandIn) -> No
     assert removed(engine) == ["proctor-dead-1"]
 
 
-# ---------------------------------------------------------------------------------------------- what has to be there
 def test_without_an_image_it_is_said_how_to_make_one() -> None:
     with pytest.raises(ValidationError, match=r"docs/containers\.md"):
         ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), None)
@@ -174,13 +171,6 @@ def test_an_engine_that_cannot_set_the_limits_is_refused(engine: StandIn) -> Non
         ContainerPool.start(CARTPOLE, SandboxRequest(Tier.DOCKER), "x", engine.engine)
 
 
-def test_an_image_that_is_not_there_is_told(engine: StandIn) -> None:
-    engine.answers("refuses", "Error: No such image: x")
-
-    with pytest.raises(ComponentError, match=r"docs/containers\.md"):
-        engine.engine.image("x")
-
-
 def test_the_report_says_what_keeps_sessions_apart(engine: StandIn) -> None:
     with nest(engine) as found:
         assert found.tier is Tier.DOCKER
@@ -191,7 +181,6 @@ def test_the_report_says_what_keeps_sessions_apart(engine: StandIn) -> None:
         assert "each session" in found.report.costs
 
 
-# ------------------------------------------------------------------------------------------------------ conversations
 def test_a_session_is_one_container_that_answers_as_every_worker_does(engine: StandIn) -> None:
     async def scenario(found: ContainerPool) -> Any:
         place = await found.place(WORK, "a session")
@@ -287,8 +276,7 @@ async def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logg
     with nest(engine, start_seconds=0.5 if script == HANGS else PATIENCE) as found:
         with pytest.raises(RequestRefused) as caught:
             await found.place(WORK)
-        result = caught.value
-        problem = result.problem
+        problem = caught.value.problem
 
     assert problem.code == Code.FACTORY_ERROR
     assert reason in caplog.text
@@ -350,7 +338,6 @@ def test_an_engine_that_cannot_be_run_is_refused(engine: StandIn) -> None:
             (engine.folder / "moved").rename(engine.folder / "docker")
 
 
-# --------------------------------------------------------------------------------------------------------------- ends
 @pytest.mark.parametrize(("code", "is_memory"), [(137, True), (9, False), (0, False)])
 async def test_a_container_that_the_kernel_ended_needed_too_much_memory(
     engine: StandIn, code: int, is_memory: bool
@@ -361,8 +348,7 @@ async def test_a_container_that_the_kernel_ended_needed_too_much_memory(
         place = await found.place(WORK)
         with pytest.raises(RequestFailed) as caught:
             await place.reset(ORDER)
-        result = caught.value
-        problem = result.problem
+        problem = caught.value.problem
 
     assert problem.code == Code.EXECUTION_ERROR
     assert ("more memory" in problem.message) == is_memory
@@ -438,7 +424,6 @@ def test_a_daemon_that_is_gone_at_the_end_is_logged_and_no_mistake(
     assert "containers may be left" in caplog.text
 
 
-# ---------------------------------------------------------------------------------------------------- one container
 def start() -> StartMessage:
     return StartMessage("CartPole-v1", {}, Tier.DOCKER, SandboxLimits())
 
@@ -480,18 +465,6 @@ def test_a_container_that_is_buried_while_it_starts_has_nothing_to_say(
             starting.result(PATIENCE)
 
 
-def test_a_container_that_is_killed_while_it_starts_ends_at_once(engine: StandIn) -> None:
-    engine.runs(HANGS)
-    with ThreadPoolExecutor(2) as threads:
-        container = Container(engine.engine, "it", threads, lambda _: None)
-        starting = threads.submit(container.start, ["run"], start(), PATIENCE)
-        until(lambda: "run" in engine.verbs())
-        container.kill()
-
-        with pytest.raises(ProctorError):
-            starting.result(PATIENCE)
-
-
 def test_a_client_that_lives_on_is_not_out_of_memory(engine: StandIn) -> None:
     engine.runs(canned(LOADED))
     with ThreadPoolExecutor(1) as undertaker:
@@ -502,8 +475,3 @@ def test_a_client_that_lives_on_is_not_out_of_memory(engine: StandIn) -> None:
             assert not container.out_of_memory()
         finally:
             container.kill()
-
-
-def test_what_a_container_says_steers_no_terminal() -> None:
-    assert printable_text("a\x1b[31mb\nc\x07") == "a?[31mb\nc?"
-    assert isinstance(Engine("docker", ("x",)).command, tuple)

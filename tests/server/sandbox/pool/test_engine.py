@@ -36,7 +36,6 @@ def after(said: list[str], option: str) -> list[str]:
     return [said[index + 1] for index, word in enumerate(said) if word == option]
 
 
-# ------------------------------------------------------------------------------------------------------ command lines
 def test_a_container_is_closed_in_every_direction() -> None:
     said = words()
 
@@ -117,7 +116,6 @@ def test_any_limits_are_numbers_that_an_engine_reads(size: int, cpus: float, pro
     assert all(isinstance(word, str) for word in said)
 
 
-# ----------------------------------------------------------------------------------------------------------- refusals
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -173,7 +171,6 @@ def test_an_engine_that_does_not_answer_is_not_waited_for() -> None:
         engine.run("version", seconds=0.3)
 
 
-# ---------------------------------------------------------------------------------------------------- what it answers
 def test_docker_says_what_it_lacks() -> None:
     told = {"ServerVersion": "20.10", "MemoryLimit": True, "PidsLimit": False, "SecurityOptions": ["name=apparmor"]}
 

@@ -18,20 +18,7 @@ from proctor.access.redaction import PlainLines, Redactor
 from proctor.models.control import Code, Problem
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused, ToolOutcome
-from proctor.server.sandbox.messages import (
-    LENGTH,
-    LONGEST_MESSAGE,
-    LONGEST_TRACE,
-    MOST_BYTES,
-    MOST_FIRST_BYTES,
-    BatchArrays,
-    Describe,
-    WorkerProblem,
-    WorkerReply,
-    encode_frame,
-    read_message,
-    to_worker_problem,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.pool import worker_executor as place_module
 from proctor.server.sandbox.pool.answer_checker import (
     LARGE,
@@ -74,7 +61,7 @@ async def answering(
     stays: bool = False,
     first: bytes | bytearray = b"",
     checker: AnswerChecker | None = None,
-    most: int = MOST_BYTES,
+    most: int = messages.MOST_BYTES,
 ) -> AsyncIterator[WorkerExecutor]:
     """Give a place whose worker says `first`, answers each question with the next of `replies`, and ends, or `stays`."""
     checker = AnswerChecker() if checker is None else checker
@@ -88,7 +75,7 @@ async def answering(
             if first:
                 theirs.sendall(first)
             for reply in replies:
-                if read_message(theirs) is not None:
+                if messages.read_message(theirs) is not None:
                     theirs.sendall(reply)
             if stays:
                 over.wait(PATIENCE)
@@ -121,18 +108,19 @@ def refusal(reply: bytes | bytearray, ask: Ask = step, held: Held | None = None)
     return run(scenario())
 
 
-# ------------------------------------------------------------------------------------------------------------- answers
 async def test_answers_come_back_as_they_were_said() -> None:
     told = ToolOutcome("one", b"{}", GO, OUTCOME, [GO])
     replies = [
-        WorkerReply(),
-        WorkerReply(outcome=OUTCOME),
-        WorkerReply(outcome=OUTCOME),
-        WorkerReply(tool=told),
-        WorkerReply(tool=told),
+        messages.WorkerReply(),
+        messages.WorkerReply(outcome=OUTCOME),
+        messages.WorkerReply(outcome=OUTCOME),
+        messages.WorkerReply(tool=told),
+        messages.WorkerReply(tool=told),
     ]
 
-    async with answering([encode_frame(each) for each in (*replies, WorkerReply(state=b"{}"))]) as place:
+    async with answering(
+        [messages.encode_frame(each) for each in (*replies, messages.WorkerReply(state=b"{}"))]
+    ) as place:
         found = [
             await place.make(work("t")),
             await place.reset(ORDER),
@@ -142,13 +130,13 @@ async def test_answers_come_back_as_they_were_said() -> None:
             await place.state(),
         ]
 
-    assert found == [WorkerReply(), OUTCOME, OUTCOME, told, told, b"{}"]
+    assert found == [messages.WorkerReply(), OUTCOME, OUTCOME, told, told, b"{}"]
 
 
 async def test_a_number_that_does_not_fit_the_pipe_is_refused_and_loses_nothing() -> None:
     held = Held()
 
-    async with answering([encode_frame(WorkerReply(outcome=OUTCOME))], held) as place:
+    async with answering([messages.encode_frame(messages.WorkerReply(outcome=OUTCOME))], held) as place:
         with pytest.raises(RequestRefused) as caught:
             await place.reset(ResetRequest(2**70, "e", None))
         problem, outcome, kills = problem_of(caught), await place.reset(ORDER), held.kills
@@ -162,33 +150,40 @@ def test_what_a_worker_refuses_is_refused() -> None:
     error = {"loc": ["action", 0], "msg": "too large", "type": "less_than"}
     told = Problem("no", Code.VALIDATION_ERROR, errors=[error], clause="ENV-STEP-P1", expected="less")
 
-    assert refusal(encode_frame(WorkerReply(refused=to_worker_problem(told)))) == told
+    assert refusal(messages.encode_frame(messages.WorkerReply(refused=messages.to_worker_problem(told)))) == told
 
 
-# ------------------------------------------------------------------------------------------------------------ nonsense
 @pytest.mark.parametrize(
     "said",
     [
         b"",
         b"\x00\x00",
-        LENGTH.pack(4) + b"\x00",
-        LENGTH.pack(0),
-        LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1",
-        encode_frame({"outcome": 3}),
-        encode_frame([1]),
-        encode_frame(WorkerReply()),
-        encode_frame(WorkerReply(state=b"{}")),
-        encode_frame(WorkerReply(tool=ToolOutcome("t", b"{}"))),
-        encode_frame(WorkerReply(outcome=EnvOutcome(b'{"observation":', b"{}"))),
-        encode_frame(WorkerReply(outcome=EnvOutcome(b'{}},"session":"other","data":{"observation":{}', b"{}"))),
-        encode_frame(WorkerReply(outcome=EnvOutcome(b'{"observation":"\xff"}', b"{}"))),
-        encode_frame(WorkerReply(outcome=EnvOutcome(b'{"o":' + b"[" * 5000 + b"]" * 5000 + b"}", b"{}"))),
-        encode_frame(WorkerReply(outcome=EnvOutcome(b"{}", b"nonsense"))),
-        encode_frame(WorkerReply(outcome=EnvOutcome(b"{}", b"{}", float("nan")))),
-        encode_frame(WorkerReply(batch=BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00"))),
-        encode_frame(WorkerReply(outcome=OUTCOME)) + b"and more",
-        encode_frame(WorkerReply(outcome=OUTCOME)) * 2,
-        encode_frame(WorkerReply(failed=WorkerProblem("no", "MADE_UP"))),
+        messages.LENGTH.pack(4) + b"\x00",
+        messages.LENGTH.pack(0),
+        messages.LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1",
+        messages.encode_frame({"outcome": 3}),
+        messages.encode_frame([1]),
+        messages.encode_frame(messages.WorkerReply()),
+        messages.encode_frame(messages.WorkerReply(state=b"{}")),
+        messages.encode_frame(messages.WorkerReply(tool=ToolOutcome("t", b"{}"))),
+        messages.encode_frame(messages.WorkerReply(outcome=EnvOutcome(b'{"observation":', b"{}"))),
+        messages.encode_frame(
+            messages.WorkerReply(outcome=EnvOutcome(b'{}},"session":"other","data":{"observation":{}', b"{}"))
+        ),
+        messages.encode_frame(messages.WorkerReply(outcome=EnvOutcome(b'{"observation":"\xff"}', b"{}"))),
+        messages.encode_frame(
+            messages.WorkerReply(outcome=EnvOutcome(b'{"o":' + b"[" * 5000 + b"]" * 5000 + b"}", b"{}"))
+        ),
+        messages.encode_frame(messages.WorkerReply(outcome=EnvOutcome(b"{}", b"nonsense"))),
+        messages.encode_frame(messages.WorkerReply(outcome=EnvOutcome(b"{}", b"{}", float("nan")))),
+        messages.encode_frame(
+            messages.WorkerReply(
+                batch=messages.BatchArrays(b"[]", b"{}", b"12345", b"\x00\x00", b"\x00\x00", b"\x00\x00")
+            )
+        ),
+        messages.encode_frame(messages.WorkerReply(outcome=OUTCOME)) + b"and more",
+        messages.encode_frame(messages.WorkerReply(outcome=OUTCOME)) * 2,
+        messages.encode_frame(messages.WorkerReply(failed=messages.WorkerProblem("no", "MADE_UP"))),
     ],
 )
 def test_whatever_a_worker_says_that_is_no_outcome_has_lost_the_episode(
@@ -206,24 +201,24 @@ def test_whatever_a_worker_says_that_is_no_outcome_has_lost_the_episode(
 @settings(max_examples=40)
 @given(st.binary(max_size=40))
 def test_no_bytes_from_a_worker_raise_anything_but_a_failure(body: bytes) -> None:
-    assert refusal(LENGTH.pack(len(body)) + body).code == Code.EXECUTION_ERROR
+    assert refusal(messages.LENGTH.pack(len(body)) + body).code == Code.EXECUTION_ERROR
 
 
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda place: place.state(), WorkerReply(state=b"not json")),
-        (lambda place: place.state(), WorkerReply(outcome=OUTCOME)),
-        (lambda place: place.call("t", b"{}"), WorkerReply(outcome=OUTCOME)),
-        (lambda place: place.call("t", b"{}"), WorkerReply(tool=ToolOutcome("t", b"[]"))),
-        (lambda place: place.act(GO), WorkerReply(state=b"{}")),
-        (lambda place: place.reset(ORDER), WorkerReply(tool=ToolOutcome("t", b"{}"))),
+        (lambda place: place.state(), messages.WorkerReply(state=b"not json")),
+        (lambda place: place.state(), messages.WorkerReply(outcome=OUTCOME)),
+        (lambda place: place.call("t", b"{}"), messages.WorkerReply(outcome=OUTCOME)),
+        (lambda place: place.call("t", b"{}"), messages.WorkerReply(tool=ToolOutcome("t", b"[]"))),
+        (lambda place: place.act(GO), messages.WorkerReply(state=b"{}")),
+        (lambda place: place.reset(ORDER), messages.WorkerReply(tool=ToolOutcome("t", b"{}"))),
     ],
 )
-def test_an_answer_to_another_question_has_lost_the_episode(ask: Ask, said: WorkerReply) -> None:
+def test_an_answer_to_another_question_has_lost_the_episode(ask: Ask, said: messages.WorkerReply) -> None:
     held = Held()
 
-    problem = refusal(encode_frame(said), ask, held)
+    problem = refusal(messages.encode_frame(said), ask, held)
 
     assert problem.code == Code.EXECUTION_ERROR
     assert held.kills == 1
@@ -236,7 +231,11 @@ def test_a_worker_that_could_not_make_its_environment_is_killed_and_refused() ->
         return await place.make(work("t"))
 
     told = refusal(
-        encode_frame(WorkerReply(refused=WorkerProblem("no", Code.FACTORY_ERROR, incident=INCIDENT))), make, held
+        messages.encode_frame(
+            messages.WorkerReply(refused=messages.WorkerProblem("no", Code.FACTORY_ERROR, incident=INCIDENT))
+        ),
+        make,
+        held,
     )
     ended = refusal(b"", make)
 
@@ -246,12 +245,13 @@ def test_a_worker_that_could_not_make_its_environment_is_killed_and_refused() ->
     assert ended.incident
 
 
-# --------------------------------------------------------------------------------------------------- how large they are
 def test_the_first_answer_is_a_small_one_and_the_others_are_as_large_as_the_limit() -> None:
-    large = encode_frame(WorkerReply(outcome=EnvOutcome(b'{"observation":"%b"}' % (b"x" * MOST_FIRST_BYTES), b"{}")))
+    large = messages.encode_frame(
+        messages.WorkerReply(outcome=EnvOutcome(b'{"observation":"%b"}' % (b"x" * messages.MOST_FIRST_BYTES), b"{}"))
+    )
 
     async def scenario(most: int) -> tuple[Any, Problem]:
-        async with answering([encode_frame(WorkerReply()), large, large], most=most) as place:
+        async with answering([messages.encode_frame(messages.WorkerReply()), large, large], most=most) as place:
             await place.make(work("t"))
             outcome = await place.step(GO)
             place._socket.most = most // 2
@@ -259,9 +259,9 @@ def test_the_first_answer_is_a_small_one_and_the_others_are_as_large_as_the_limi
                 await place.step(GO)
             return outcome, problem_of(caught)
 
-    outcome, problem = run(scenario(2 * MOST_FIRST_BYTES))
+    outcome, problem = run(scenario(2 * messages.MOST_FIRST_BYTES))
 
-    assert len(outcome.observation) > MOST_FIRST_BYTES
+    assert len(outcome.observation) > messages.MOST_FIRST_BYTES
     assert (problem.code, problem.lost) == (Code.TOO_LARGE, True)
     assert "answer_mb" in str(problem.expected)
     assert refusal(large, lambda place: place.make(work("t"))).code == Code.FACTORY_ERROR
@@ -269,18 +269,18 @@ def test_the_first_answer_is_a_small_one_and_the_others_are_as_large_as_the_limi
 
 def test_a_batch_may_answer_as_much_for_each_of_its_environments_up_to_the_whole() -> None:
     async def scenario(num_envs: int | None) -> int:
-        async with answering([encode_frame(WorkerReply())], most=1000) as place:
+        async with answering([messages.encode_frame(messages.WorkerReply())], most=1000) as place:
             await place.make(work("t", num_envs))
             return place._socket.most
 
-    assert [run(scenario(num_envs)) for num_envs in (None, 1, 8, 10**6)] == [1000, 1000, 8000, MOST_BYTES]
+    assert [run(scenario(num_envs)) for num_envs in (None, 1, 8, 10**6)] == [1000, 1000, 8000, messages.MOST_BYTES]
 
 
 async def test_what_an_environment_says_of_itself_may_be_long() -> None:
-    card = bytes(2 * MOST_FIRST_BYTES)
+    card = bytes(2 * messages.MOST_FIRST_BYTES)
 
-    async with answering([encode_frame(WorkerReply(card=card))]) as place:
-        found = await place.describe(Describe("t", {}), PATIENCE)
+    async with answering([messages.encode_frame(messages.WorkerReply(card=card))]) as place:
+        found = await place.describe(messages.Describe("t", {}), PATIENCE)
 
     assert found == card
 
@@ -288,17 +288,17 @@ async def test_what_an_environment_says_of_itself_may_be_long() -> None:
 def test_an_answer_that_claims_too_much_has_lost_the_episode_at_once() -> None:
     held = Held()
 
-    assert refusal(LENGTH.pack(MOST_BYTES + 1), held=held).code == Code.TOO_LARGE
+    assert refusal(messages.LENGTH.pack(messages.MOST_BYTES + 1), held=held).code == Code.TOO_LARGE
     assert held.kills == 1
 
 
 @pytest.mark.parametrize("size", [2 * SMALL, LARGE + 1])
 async def test_a_large_answer_is_checked_elsewhere(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_module, "check_reply", None)  # not here
+    monkeypatch.setattr(messages, "check_reply", None)  # not here
     texts = b"[]," * (size // 3) + b"1e300"
-    good = encode_frame(WorkerReply(outcome=EnvOutcome(b'{"observation":[%b]}' % texts, b"{}")))
-    bad = encode_frame(
-        WorkerReply(outcome=EnvOutcome(b'{"observation":[%b]}' % texts.replace(b"1e300", b"1e400"), b"{}"))
+    good = messages.encode_frame(messages.WorkerReply(outcome=EnvOutcome(b'{"observation":[%b]}' % texts, b"{}")))
+    bad = messages.encode_frame(
+        messages.WorkerReply(outcome=EnvOutcome(b'{"observation":[%b]}' % texts.replace(b"1e300", b"1e400"), b"{}"))
     )
     held = Held()
 
@@ -320,7 +320,7 @@ def test_an_answer_that_nobody_can_check_has_lost_the_episode(monkeypatch: pytes
     monkeypatch.setattr(CheckerProcess, "check", check)
     held = Held()
 
-    problem = refusal(encode_frame(WorkerReply(state=b'{"a":"%b"}' % (b"x" * LARGE))), held=held)
+    problem = refusal(messages.encode_frame(messages.WorkerReply(state=b'{"a":"%b"}' % (b"x" * LARGE))), held=held)
 
     assert "could not be checked" in problem.message
     assert held.kills == 1
@@ -329,14 +329,16 @@ def test_an_answer_that_nobody_can_check_has_lost_the_episode(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("num_envs", "said"),
     [
-        (2, WorkerReply(outcome=OUTCOME)),
-        (2, WorkerReply(batch=BatchArrays(b"[]", b"{}", bytes(24), bytes(3), bytes(3), bytes(3)))),
-        (2, WorkerReply(batch=BatchArrays(b"[]", b"{}", None, None, None, bytes(2)))),
-        (None, WorkerReply(batch=BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2)))),
+        (2, messages.WorkerReply(outcome=OUTCOME)),
+        (2, messages.WorkerReply(batch=messages.BatchArrays(b"[]", b"{}", bytes(24), bytes(3), bytes(3), bytes(3)))),
+        (2, messages.WorkerReply(batch=messages.BatchArrays(b"[]", b"{}", None, None, None, bytes(2)))),
+        (None, messages.WorkerReply(batch=messages.BatchArrays(b"[]", b"{}", bytes(16), bytes(2), bytes(2), bytes(2)))),
     ],
 )
-async def test_a_batch_answers_as_one_of_its_size_and_nobody_else_does(num_envs: int | None, said: WorkerReply) -> None:
-    async with answering([encode_frame(WorkerReply()), encode_frame(said)]) as place:
+async def test_a_batch_answers_as_one_of_its_size_and_nobody_else_does(
+    num_envs: int | None, said: messages.WorkerReply
+) -> None:
+    async with answering([messages.encode_frame(messages.WorkerReply()), messages.encode_frame(said)]) as place:
         await place.make(work("t", num_envs))
         with pytest.raises(RequestFailed) as caught:
             await place.step(GO)
@@ -353,10 +355,10 @@ async def test_a_worker_whose_answers_take_long_to_check_is_remembered(monkeypat
         return len(asked) == 2
 
     monkeypatch.setattr(AnswerChecker, "check", check)
-    reply = encode_frame(WorkerReply(state=b'{"a":"%b"}' % (b"x" * LARGE)))
+    reply = messages.encode_frame(messages.WorkerReply(state=b'{"a":"%b"}' % (b"x" * LARGE)))
 
     async with answering([reply] * 4) as place:
-        place._socket.most = MOST_BYTES
+        place._socket.most = messages.MOST_BYTES
         for _ in range(4):
             await place.state()
 
@@ -387,7 +389,6 @@ def test_why_a_worker_ended_is_found_out_while_the_loop_goes_on() -> None:
     assert held.kills == 1
 
 
-# ----------------------------------------------------------------------------------------------------------------- ends
 async def test_a_worker_that_is_late_is_killed_and_its_step_timed_out() -> None:
     held = Held()
 
@@ -417,7 +418,12 @@ async def test_a_place_that_was_left_fails_and_is_killed_once() -> None:
 
 @pytest.mark.parametrize(
     "replies",
-    [[], [encode_frame(WorkerReply())], [encode_frame(WorkerReply(refused=WorkerProblem("no", "BUSY")))], [b"?"]],
+    [
+        [],
+        [messages.encode_frame(messages.WorkerReply())],
+        [messages.encode_frame(messages.WorkerReply(refused=messages.WorkerProblem("no", "BUSY")))],
+        [b"?"],
+    ],
 )
 async def test_a_closed_place_has_no_worker_whatever_it_answered(replies: list[bytes]) -> None:
     held = Held()
@@ -440,14 +446,15 @@ async def test_a_worker_that_does_not_close_in_time_is_killed(monkeypatch: pytes
     assert found == 1
 
 
-# -------------------------------------------------------------------------------------------------------------- traces
 FORGED = "Traceback\n2030-01-01T00:00:00.000Z error    proctor.server: all is lost\x1b[2J"
 
 
 def test_a_trace_is_logged_with_the_incident_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     told = Problem("it failed", Code.EXECUTION_ERROR, incident=INCIDENT, lost=True)
 
-    problem = refusal(encode_frame(WorkerReply(failed=to_worker_problem(told), trace=FORGED)))
+    problem = refusal(
+        messages.encode_frame(messages.WorkerReply(failed=messages.to_worker_problem(told), trace=FORGED))
+    )
 
     assert problem == told
     (record,) = [each for each in caplog.records if each.name == "proctor.environment"]
@@ -460,9 +467,9 @@ def test_a_trace_is_logged_with_the_incident_and_told_to_nobody(caplog: pytest.L
 
 
 def test_an_incident_that_is_none_of_ours_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    told = WorkerProblem("it failed", Code.EXECUTION_ERROR, incident="<script>")
+    told = messages.WorkerProblem("it failed", Code.EXECUTION_ERROR, incident="<script>")
 
-    problem = refusal(encode_frame(WorkerReply(failed=told, trace="why")))
+    problem = refusal(messages.encode_frame(messages.WorkerReply(failed=told, trace="why")))
 
     assert problem.incident != "<script>"
     assert str(problem.incident) in caplog.text
@@ -470,21 +477,27 @@ def test_an_incident_that_is_none_of_ours_is_replaced(caplog: pytest.LogCaptureF
 
 def test_a_message_is_cut_off_if_it_is_long() -> None:
     assert (
-        len(refusal(encode_frame(WorkerReply(refused=WorkerProblem("x" * LONGEST_TRACE, "BUSY")))).message)
-        == LONGEST_MESSAGE
+        len(
+            refusal(
+                messages.encode_frame(
+                    messages.WorkerReply(refused=messages.WorkerProblem("x" * messages.LONGEST_TRACE, "BUSY"))
+                )
+            ).message
+        )
+        == messages.LONGEST_MESSAGE
     )
 
 
 def test_nothing_that_a_worker_says_steers_a_terminal() -> None:
-    said = WorkerProblem("\x1b[2Jno\nmore", "BUSY", clause="\x07", expected="\x9b2J")
+    said = messages.WorkerProblem("\x1b[2Jno\nmore", "BUSY", clause="\x07", expected="\x9b2J")
 
-    problem = refusal(encode_frame(WorkerReply(refused=said)))
+    problem = refusal(messages.encode_frame(messages.WorkerReply(refused=said)))
 
     assert (problem.message, problem.clause, problem.expected) == ("?[2Jno\nmore", "?", "?2J")
 
 
 async def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    reply = encode_frame(WorkerReply(outcome=OUTCOME, trace="y" * LONGEST_TRACE))
+    reply = messages.encode_frame(messages.WorkerReply(outcome=OUTCOME, trace="y" * messages.LONGEST_TRACE))
     count = MOST_TRACES + 5
 
     async with answering([reply] * count) as place:
@@ -493,13 +506,13 @@ async def test_a_worker_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) ->
 
     records = [each for each in caplog.records if each.name == "proctor.environment"]
     assert len(records) == MOST_TRACES
-    assert max(len(each.exc_text or "") for each in records) <= LONGEST_TRACE
+    assert max(len(each.exc_text or "") for each in records) <= messages.LONGEST_TRACE
 
 
 async def test_a_worker_that_speaks_while_nothing_is_asked_leaves_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with answering([], stays=True, first=encode_frame(WorkerReply())):
+    async with answering([], stays=True, first=messages.encode_frame(messages.WorkerReply())):
         await comes_true(lambda: "spoke unasked" in caplog.text)
 
     assert [each.session for each in caplog.records if hasattr(each, "session")] == ["s1"]
@@ -508,6 +521,10 @@ async def test_a_worker_that_speaks_while_nothing_is_asked_leaves_a_line_in_the_
 def test_a_trace_is_not_logged_where_errors_are_not(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "proctor.environment")
 
-    refusal(encode_frame(WorkerReply(failed=WorkerProblem("no", Code.EXECUTION_ERROR), trace="why")))
+    refusal(
+        messages.encode_frame(
+            messages.WorkerReply(failed=messages.WorkerProblem("no", Code.EXECUTION_ERROR), trace="why")
+        )
+    )
 
     assert caplog.records == []

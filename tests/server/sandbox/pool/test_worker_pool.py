@@ -22,7 +22,7 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.models.control import Code, Problem
 from proctor.models.wire import Encoding
 from proctor.server.runtime.env_adapter import BatchAdapter, EnvDescription, describe_target
-from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
+from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sandbox.messages import encode_batch
 from proctor.server.sandbox.pool import worker_pool as nest_module
 from proctor.server.sandbox.pool.cgroups import Cgroups, CgroupsMissing
@@ -105,7 +105,6 @@ async def refusal(asking: Any) -> Problem:
     return problem_of(caught)
 
 
-# --------------------------------------------------------------------------------------------------------------- at work
 async def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None:
     place = await nest.place(work(f"{ENVIRONMENTS}:Counting", end=1))
     begun: Any = await place.reset(ORDER)
@@ -205,7 +204,6 @@ async def test_many_are_started_at_once(own: WorkerPool) -> None:
     assert len(result) == 2 * MOST_STARTS
 
 
-# -------------------------------------------------------------------------------------------------------------- trouble
 @pytest.mark.parametrize("how", ["raise", "exit", *FATAL, *LATE])
 async def test_trouble_in_a_step_ends_its_own_session_and_no_other(
     nest: WorkerPool, how: str, caplog: pytest.LogCaptureFixture
@@ -333,7 +331,6 @@ def test_a_worker_that_needs_too_much_memory_ends_alone_and_is_said_to() -> None
     assert beside.observation == b'{"observation":1}'
 
 
-# ------------------------------------------------------------------------------------------------------ starts given up
 @pytest.mark.parametrize("moment", range(6))
 async def test_a_start_that_is_given_up_leaves_nothing(nest: WorkerPool, moment: int) -> None:
     (await nest.place(COUNTING)).abandon()
@@ -360,7 +357,6 @@ async def test_a_making_that_is_given_up_kills_the_worker(nest: WorkerPool) -> N
     await buried(nest)
 
 
-# -------------------------------------------------------------------------------------------------------------- zygotes
 def zygote_pid(nest: WorkerPool) -> int:
     keeper = nest._zygotes.current()
     keeper.ready.result(PATIENCE)
@@ -556,7 +552,6 @@ def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
     assert ["Seccomp:\t2" in text for text in told] == [True] * 3
 
 
-# ---------------------------------------------------------------------------------------------------------------- alone
 def sandboxes(nest: WorkerPool) -> int:
     """Return how many sandboxes are there that have not been told to end."""
     return sum(keeper.alive for keeper in nest._zygotes._all)
@@ -640,7 +635,6 @@ def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
     until(lambda: sandboxes(own) == before)
 
 
-# ------------------------------------------------------------------------------------------------------- start and end
 def test_a_module_that_cannot_be_imported_stops_the_start() -> None:
     before, held = descendants(), files()
 
@@ -730,12 +724,3 @@ def test_a_nest_that_is_closed_leaves_no_process_no_file_and_no_group(tier: Tier
     until(lambda: descendants().keys() <= before.keys())
     assert files().keys() <= held.keys()
     assert groups() <= grouped
-
-
-async def test_failures_and_refusals_are_told_apart(own: WorkerPool) -> None:
-    async with at_work(own, work(f"{ENVIRONMENTS}:Raising", what="validation")) as place:
-        with pytest.raises(RequestRefused):
-            await place.step(TROUBLED)
-    async with at_work(own, work(f"{ENVIRONMENTS}:Raising")) as place:
-        with pytest.raises(RequestFailed):
-            await place.step(TROUBLED)

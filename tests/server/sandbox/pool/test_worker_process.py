@@ -60,20 +60,35 @@ def take(hold: WorkerProcess, pid: int) -> None:
     os.close(descriptor)
 
 
-def test_a_process_that_is_held_is_killed_and_buried(
-    undertaker: ThreadPoolExecutor, child: subprocess.Popen[bytes]
-) -> None:
+@pytest.fixture
+def over() -> list[WorkerProcess]:
+    """What was buried."""
+    return []
+
+
+@pytest.fixture
+def hold(
+    undertaker: ThreadPoolExecutor, child: subprocess.Popen[bytes], over: list[WorkerProcess]
+) -> Iterator[WorkerProcess]:
+    """Give one that holds the child, and of which nothing is left afterwards."""
     before = files()
-    over: list[WorkerProcess] = []
     hold = WorkerProcess(undertaker, over.append)
     take(hold, child.pid)
+    yield hold
+    hold.kill()
+    until(lambda: over == [hold])
+    assert files() == before
+
+
+def test_a_process_that_is_held_is_killed_and_buried(
+    hold: WorkerProcess, child: subprocess.Popen[bytes], over: list[WorkerProcess]
+) -> None:
 
     hold.kill()
     hold.kill()
 
     assert child.wait(PATIENCE) == -9
     until(lambda: over == [hold])
-    assert files() == before
     assert not hold.out_of_memory()
 
 
@@ -133,12 +148,9 @@ def test_a_hold_is_buried_even_when_the_undertaker_has_gone(child: subprocess.Po
 
 
 def test_a_group_is_made_asked_and_removed(
-    undertaker: ThreadPoolExecutor, child: subprocess.Popen[bytes], tmp_path: Path
+    hold: WorkerProcess, child: subprocess.Popen[bytes], over: list[WorkerProcess], tmp_path: Path
 ) -> None:
     cgroups = Cgroups(2, (KernelFolder(tmp_path),), "family")
-    over: list[WorkerProcess] = []
-    hold = WorkerProcess(undertaker, over.append)
-    take(hold, child.pid)
 
     hold.put_into_group(cgroups, "worker", SandboxLimits())
     members = (tmp_path / "family" / "worker" / "cgroup.procs").read_text()
@@ -163,16 +175,13 @@ def test_no_group_is_made_for_a_process_that_was_given_up(undertaker: ThreadPool
 
 
 def test_a_group_that_stays_is_said_to(
-    undertaker: ThreadPoolExecutor,
-    child: subprocess.Popen[bytes],
+    hold: WorkerProcess,
+    over: list[WorkerProcess],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(KernelFolder, "refusals", 10**6)
-    over: list[WorkerProcess] = []
-    hold = WorkerProcess(undertaker, over.append)
-    take(hold, child.pid)
     hold.put_into_group(Cgroups(2, (KernelFolder(tmp_path),), "family"), "w", SandboxLimits())
     (tmp_path / "family" / "w" / "cgroup.procs").write_text("")
 
@@ -182,7 +191,6 @@ def test_a_group_that_stays_is_said_to(
     assert "could not be removed" in caplog.text
 
 
-# ------------------------------------------------------------------------------------------------- whose number it is
 @pytest.fixture
 def gone() -> Iterator[int]:
     """Give the descriptor of a process of which nothing is left."""
@@ -277,11 +285,8 @@ def test_a_process_that_ended_has_no_group(undertaker: ThreadPoolExecutor, tmp_p
 
 
 def test_only_a_member_of_the_group_is_taken_for_the_worker(
-    undertaker: ThreadPoolExecutor, tmp_path: Path, child: subprocess.Popen[bytes]
+    hold: WorkerProcess, tmp_path: Path, child: subprocess.Popen[bytes]
 ) -> None:
-    over: list[WorkerProcess] = []
-    hold = WorkerProcess(undertaker, over.append)
-    take(hold, child.pid)
     inside, outside = os.pidfd_open(child.pid), os.pidfd_open(os.getpid())
     without = hold.has_member(inside)
     hold.put_into_group(Cgroups(2, (KernelFolder(tmp_path),), "f"), "w", SandboxLimits())
@@ -291,25 +296,18 @@ def test_only_a_member_of_the_group_is_taken_for_the_worker(
     for each in (inside, outside):
         os.close(each)
     (tmp_path / "f" / "w" / "cgroup.procs").write_text("")
-    hold.kill()
-    until(lambda: over)
     assert (without, members) == (False, [True, False])
 
 
 def test_no_user_is_given_to_a_process_that_has_no_namespace_of_its_own_or_has_ended(
-    undertaker: ThreadPoolExecutor, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    hold: WorkerProcess, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = WorkerProcess(undertaker, lambda _: None)
-    take(hold, child.pid)
-
     with pytest.raises(PermissionError):
         hold.map_user(FIRST_USER)
     numbers = iter((child.pid, 0))
     monkeypatch.setattr(hold_module, "find_pid", lambda _: next(numbers))
     with pytest.raises(ProcessLookupError):
         hold.map_user(FIRST_USER)
-    monkeypatch.undo()
-    hold.kill()
 
 
 @pytest.mark.parametrize(("mapped", "first", "last"), [(False, FIRST_USER, 2**31), (True, 1000, 65534)])

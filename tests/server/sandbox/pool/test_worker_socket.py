@@ -160,7 +160,6 @@ def test_a_descriptor_that_comes_with_an_answer_is_not_taken() -> None:
     assert run(scenario()) == is_known()
 
 
-# ---------------------------------------------------------------------------------------------------------------- room
 LONGER = LENGTH.pack(2 * LONG) + bytes(2 * LONG)
 
 

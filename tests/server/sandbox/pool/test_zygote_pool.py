@@ -78,7 +78,6 @@ def stub(keeper: ZygoteProcess) -> Stub:
     return cast("Stub", keeper)
 
 
-# ------------------------------------------------------------------------------------------------------------ one or many
 def test_all_share_one_as_long_as_it_lives() -> None:
     zygotes = made()
     first = zygotes.current()
@@ -142,7 +141,6 @@ def test_those_that_are_gone_are_forgotten() -> None:
     assert len(zygotes._all) == 1
 
 
-# ----------------------------------------------------------------------------------------------------------- no use at all
 @given(st.lists(st.floats(0.0, 100.0), max_size=40))
 def test_one_that_is_of_no_use_is_never_started_more_often_than_its_pauses_allow(waits: list[float]) -> None:
     now = [0.0]
@@ -179,7 +177,6 @@ def test_a_pause_ends() -> None:
     assert zygotes.current().alive
 
 
-# ---------------------------------------------------------------------------------------------------------------- batches
 async def test_what_steps_batches_is_compiled_once_for_each_mode_and_then_loaded() -> None:
     keeper = made().current()
 

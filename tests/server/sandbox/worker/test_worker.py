@@ -78,7 +78,6 @@ def asked(channel: socket.socket, message: Any) -> WorkerReply:
     return decode_message(body, WorkerReply)
 
 
-# --------------------------------------------------------------------------------------------------------------- calls
 def test_a_worker_answers_calls_until_the_other_side_has_gone() -> None:
     with served_by_a_worker() as channel:
         made = asked(channel, work(f"{ENVIRONMENTS}:Raising", what="validation"))
@@ -151,7 +150,6 @@ def test_a_worker_says_to_the_operator_why_an_environment_cannot_be_described() 
     assert "could not be made" in answer.refused.message
 
 
-# ------------------------------------------------------------------------------------------------------ large answers
 def test_a_worker_says_that_an_answer_is_too_large_and_whether_the_environment_has_moved() -> None:
     with served_by_a_worker(most=10_000) as channel:
         asked(channel, work(f"{TROUBLE_MODULE}:Wordy", size=10_000))
@@ -196,7 +194,6 @@ def test_each_part_of_a_tools_answer_is_bounded(told: ToolOutcome) -> None:
         worker._check_tool_size(told)
 
 
-# --------------------------------------------------------------------------------------------------------------- traces
 @pytest.mark.parametrize("num_envs", [None, 2])
 def test_what_an_environment_raised_travels_beside_the_answer_and_not_in_it(num_envs: int | None) -> None:
     with served_by_a_worker() as channel:
@@ -236,7 +233,6 @@ def test_a_trace_is_bounded_and_keeps_its_end() -> None:
     assert collected.take_text() is None
 
 
-# ------------------------------------------------------------------------------------------------- from fork to work
 def led(
     start: StartMessage,
     monkeypatch: pytest.MonkeyPatch,

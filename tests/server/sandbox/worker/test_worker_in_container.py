@@ -12,16 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor.server.runtime.env_adapter import ResetRequest
-from proctor.server.sandbox.messages import (
-    LoadReport,
-    StartMessage,
-    Work,
-    WorkerCall,
-    WorkerReply,
-    decode_message,
-    encode_frame,
-    read_message,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.worker import confine
 from proctor.server.sandbox.worker import worker as worker_module
@@ -64,19 +55,22 @@ def worker(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], StreamSocket
             process.kill()
 
 
-def start(target: str) -> StartMessage:
-    return StartMessage(target, {}, Tier.DOCKER, SandboxLimits())
+def start(target: str) -> messages.StartMessage:
+    return messages.StartMessage(target, {}, Tier.DOCKER, SandboxLimits())
 
 
 def test_what_an_environment_prints_is_not_heard_and_it_hears_nothing(tmp_path: Path) -> None:
     (tmp_path / "noisy_env.py").write_text(NOISY)
     with worker(tmp_path) as (process, streams):
-        asked = [start("noisy_env:Noisy"), Work("noisy_env:Noisy", {}, False, False, None, None, False)]
-        asked += [WorkerCall("reset", ResetRequest(1, "e", None)), WorkerCall("step", None, b'{"action":1}')]
+        asked = [start("noisy_env:Noisy"), messages.Work("noisy_env:Noisy", {}, False, False, None, None, False)]
+        asked += [
+            messages.WorkerCall("reset", ResetRequest(1, "e", None)),
+            messages.WorkerCall("step", None, b'{"action":1}'),
+        ]
         heard = []
         for message in asked:
-            streams.sendall(encode_frame(message))
-            heard.append(read_message(streams))  # type: ignore[arg-type]  # it is read like a socket
+            streams.sendall(messages.encode_frame(message))
+            heard.append(messages.read_message(streams))  # type: ignore[arg-type]  # it is read like a socket
         assert process.stdin is not None
         process.stdin.close()
         code = process.wait(PATIENCE)
@@ -84,25 +78,25 @@ def test_what_an_environment_prints_is_not_heard_and_it_hears_nothing(tmp_path: 
         complaints = process.stderr.read()
 
     loaded, made, begun, stepped = (body or pytest.fail("no answer") for body in heard)
-    assert decode_message(loaded, LoadReport).problem is None
-    assert decode_message(made, WorkerReply) == WorkerReply()
-    outcome = decode_message(begun, WorkerReply).outcome
+    assert messages.decode_message(loaded, messages.LoadReport).problem is None
+    assert messages.decode_message(made, messages.WorkerReply) == messages.WorkerReply()
+    outcome = messages.decode_message(begun, messages.WorkerReply).outcome
     assert outcome is not None
     assert b'"input":""' in outcome.metadata
     assert b'"folder":"/tmp"' in outcome.metadata
     assert b'"inherited":"4"' in outcome.metadata  # three that lead nowhere, and the folder itself
-    assert decode_message(stepped, WorkerReply).outcome is not None
+    assert messages.decode_message(stepped, messages.WorkerReply).outcome is not None
     assert (code, complaints) == (0, b"")
 
 
 def test_a_module_that_cannot_be_imported_is_told_and_the_worker_ends(tmp_path: Path) -> None:
     with worker(tmp_path) as (process, streams):
-        streams.sendall(encode_frame(start("no_such_module_here:Env")))
-        body = read_message(streams)  # type: ignore[arg-type]  # it is read like a socket
+        streams.sendall(messages.encode_frame(start("no_such_module_here:Env")))
+        body = messages.read_message(streams)  # type: ignore[arg-type]  # it is read like a socket
         code = process.wait(PATIENCE)
 
     assert body is not None
-    assert "no_such_module_here" in (decode_message(body, LoadReport).problem or "")
+    assert "no_such_module_here" in (messages.decode_message(body, messages.LoadReport).problem or "")
     assert code == 0
 
 

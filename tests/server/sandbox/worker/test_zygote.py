@@ -14,37 +14,25 @@ from typing import Any
 
 import pytest
 
+from proctor.envs.gym_adapter import GymEnvironment
+from proctor.envs.plume.typed_env import PlumeEnvironment
+from proctor.envs.popper.typed_env import PopperEnvironment
 from proctor.envs.targets import Target
-from proctor.server.sandbox.messages import (
-    COMPILE,
-    FORK,
-    HERE,
-    READY,
-    LoadReport,
-    StartMessage,
-    WorkerCall,
-    WorkerReply,
-    decode_message,
-    encode_frame,
-    read_message,
-    receive_handshake,
-    send_handshake,
-    set_peer_identity,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.messages import GO as GO_ON
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.worker_process import find_pid
 from proctor.server.sandbox.tiers import SandboxLimits, Tier
 from proctor.server.sandbox.worker import confine, zygote
 from proctor.server.sandbox.worker.worker import load_target
-from tests.server.environments import HIDDEN_TEXT
+from proctor.server.sandbox.worker.zygote import is_safe_to_warm_up, step_batch_once, warm_up_environment
+from tests.server.environments import HIDDEN_TEXT, diary
 from tests.server.live_server import PATIENCE, until
 from tests.server.sandbox.processes import ENVIRONMENTS, ORDER, TROUBLE_MODULE, descendants, work
 
 pytestmark = pytest.mark.slow
 
 
-# ---------------------------------------------------------------------------------------- what is imported, and how
 @pytest.mark.parametrize(
     "text", ["CartPole-v1", "proctor/PlumeSearch-v0", f"{ENVIRONMENTS}:corridor", f"{ENVIRONMENTS}:Corridor-v0"]
 )
@@ -106,7 +94,7 @@ def test_a_zygote_gives_up_its_rights_in_the_order_of_its_tier(monkeypatch: pyte
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     for tier, alone in ((Tier.PROCESS, False), (Tier.BWRAP, False), (Tier.STRICT, False), (Tier.STRICT, True)):
-        zygote._drop_rights(StartMessage("x", {}, tier, SandboxLimits(), alone=alone, user=7))
+        zygote._drop_rights(messages.StartMessage("x", {}, tier, SandboxLimits(), alone=alone, user=7))
 
     assert done == [
         *("die_with_parent", "no_new_privileges", "adopt_orphans"),
@@ -117,27 +105,26 @@ def test_a_zygote_gives_up_its_rights_in_the_order_of_its_tier(monkeypatch: pyte
     assert sys.path[-1] == str(Path.cwd())
 
 
-# ------------------------------------------------------------------------------------------------------------- a real one
-def start(text: str) -> StartMessage:
-    return StartMessage(text, {}, Tier.PROCESS, SandboxLimits())
+def start(text: str) -> messages.StartMessage:
+    return messages.StartMessage(text, {}, Tier.PROCESS, SandboxLimits())
 
 
 @contextmanager
-def brooding(text: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes], LoadReport]]:
+def brooding(text: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes], messages.LoadReport]]:
     """Give the server's end of a zygote that was told to import a target, the process, and what it said."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
-    set_peer_identity(ours, wanted=True)
+    messages.set_peer_identity(ours, wanted=True)
     command = zygote.command(theirs.fileno())
     with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()], env=VARIABLES) as process:
         theirs.close()
         try:
-            with receive_handshake(ours) as word:
-                assert (word.kind, find_pid(word.speaker)) == (HERE, process.pid)
-            ours.sendall(encode_frame(start(text)))
-            body = read_message(ours)
+            with messages.receive_handshake(ours) as word:
+                assert (word.kind, find_pid(word.speaker)) == (messages.HERE, process.pid)
+            ours.sendall(messages.encode_frame(start(text)))
+            body = messages.read_message(ours)
             assert body is not None
-            yield ours, process, decode_message(body, LoadReport)
+            yield ours, process, messages.decode_message(body, messages.LoadReport)
         finally:
             process.kill()
 
@@ -147,23 +134,23 @@ def forked(control: socket.socket) -> Iterator[tuple[socket.socket, int]]:
     """Give the socket of a new worker that is ready, and its number."""
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
-    set_peer_identity(ours, wanted=True)
+    messages.set_peer_identity(ours, wanted=True)
     with ours:
         with theirs:
-            socket.send_fds(control, [FORK], [theirs.fileno()])
-        with receive_handshake(ours) as first:
-            send_handshake(ours, GO_ON)
-            with receive_handshake(ours) as last:
+            socket.send_fds(control, [messages.FORK], [theirs.fileno()])
+        with messages.receive_handshake(ours) as first:
+            messages.send_handshake(ours, GO_ON)
+            with messages.receive_handshake(ours) as last:
                 pids = [find_pid(word.speaker) for word in (first, last)]
-        assert (first.kind, last.kind, pids[0]) == (HERE, READY, pids[1])
+        assert (first.kind, last.kind, pids[0]) == (messages.HERE, messages.READY, pids[1])
         yield ours, pids[0]
 
 
-def asked(channel: socket.socket, message: Any) -> WorkerReply:
-    channel.sendall(encode_frame(message))
-    body = read_message(channel)
+def asked(channel: socket.socket, message: Any) -> messages.WorkerReply:
+    channel.sendall(messages.encode_frame(message))
+    body = messages.read_message(channel)
     assert body is not None
-    return decode_message(body, WorkerReply)
+    return messages.decode_message(body, messages.WorkerReply)
 
 
 def test_workers_of_one_zygote_share_what_it_imported_and_nothing_else() -> None:
@@ -174,7 +161,7 @@ def test_workers_of_one_zygote_share_what_it_imported_and_nothing_else() -> None
     ):
         for channel in (one, other):
             asked(channel, work(f"{TROUBLE_MODULE}:Noting"))
-        notes = [asked(channel, WorkerCall("reset", ORDER)) for channel in (one, one, other)]
+        notes = [asked(channel, messages.WorkerCall("reset", ORDER)) for channel in (one, one, other)]
         held = [sorted(Path(f"/proc/{pid}/fd").iterdir()) for pid in (first, second)]
         alive = descendants(process.pid)
 
@@ -194,7 +181,7 @@ def test_workers_do_not_draw_the_same_numbers() -> None:
         for _ in range(2):
             with forked(control) as (channel, _):
                 asked(channel, work(f"{TROUBLE_MODULE}:Drawing"))
-                drawn.append(asked(channel, WorkerCall("reset", ORDER)).outcome)
+                drawn.append(asked(channel, messages.WorkerCall("reset", ORDER)).outcome)
 
     assert drawn[0] != drawn[1]
 
@@ -202,7 +189,7 @@ def test_workers_do_not_draw_the_same_numbers() -> None:
 def test_a_zygote_that_cannot_import_ends_after_it_said_why() -> None:
     with brooding("nowhere_at_all:Thing") as (control, process, loaded):
         assert "nowhere_at_all" in (loaded.problem or "")
-        assert read_message(control) is None
+        assert messages.read_message(control) is None
         assert process.wait(PATIENCE) == 0
 
 
@@ -235,9 +222,51 @@ def test_a_zygote_that_is_killed_takes_its_workers_with_it() -> None:
         until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.parametrize("said", [b"?", FORK, COMPILE])
+@pytest.mark.parametrize("said", [b"?", messages.FORK, messages.COMPILE])
 def test_a_zygote_that_is_told_nonsense_ends(said: bytes) -> None:
     with brooding(f"{ENVIRONMENTS}:Counting") as (control, process, _):
         control.sendall(said)
 
         assert process.wait(PATIENCE) == 0
+
+
+KNOWN = {
+    "CartPole-v1": GymEnvironment,
+    "Pendulum-v1": GymEnvironment,
+    "Blackjack-v1": GymEnvironment,
+    "proctor/PlumeSearch-v0": PlumeEnvironment,
+    "proctor/ColumnPopper-v0": PopperEnvironment,
+}
+
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_a_known_environment_is_made_stepped_and_closed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("reset", "step", "close"):
+        original = getattr(KNOWN[text], name)
+
+        def noted(self: object, *said: object, name: str = name, original: object = original, **also: object) -> object:
+            done.append(name)
+            return original(self, *said, **also)  # type: ignore[operator]  # it is the method
+
+        monkeypatch.setattr(KNOWN[text], name, noted)
+
+    warm_up_environment(Target(text))
+
+    assert is_safe_to_warm_up(Target(text))
+    assert done == ["reset", "step", "close"]
+
+
+@pytest.mark.parametrize("text", [f"{ENVIRONMENTS}:Corridor-v0", f"{ENVIRONMENTS}:Counting", "Nothing-v7", "nowhere:x"])
+def test_a_users_environment_is_never_made(text: str) -> None:
+    made = diary("").made
+
+    warm_up_environment(Target(text))
+    step_batch_once(Target(text), "same_step")
+
+    assert not is_safe_to_warm_up(Target(text))
+    assert diary("").made == made
+
+
+def test_a_rehearsal_that_fails_is_no_ones_concern() -> None:
+    warm_up_environment(Target("CartPole-v1", {"no_such_setting": 1}))

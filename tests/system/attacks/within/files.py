@@ -25,12 +25,7 @@ NAMESPACES = {
     "net": 0x40000000, "time": 0x80,
 }  # fmt: skip
 SETUID = (
-    "/usr/bin/su",
-    "/usr/bin/mount",
-    "/usr/bin/passwd",
-    "/usr/bin/sudo",
-    "/usr/bin/newgrp",
-    "/usr/bin/chsh",
+    *("/usr/bin/su", "/usr/bin/mount", "/usr/bin/passwd", "/usr/bin/sudo", "/usr/bin/newgrp", "/usr/bin/chsh"),
     "/usr/bin/pkexec",
 )
 

@@ -255,7 +255,6 @@ def too_deep(tries: Tries) -> None:
     tries.reached.append(str(deeper(0)))
 
 
-# ------------------------------------------------------------------------------------- what is counted for each user
 KEPT: list[object] = []
 """What is used up stays so until the session ends."""
 F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032

@@ -41,13 +41,7 @@ def processes_in_proc(tries: Tries) -> None:
         for name in ("environ", "cmdline", "mem", "maps", "root/etc/shadow", "fd/0", "cwd", "status"):
             tries.here(f"/proc/{pid}/{name}", partial(opened, f"/proc/{pid}/{name}"))
     for name in (
-        "kcore",
-        "kmsg",
-        "sysrq-trigger",
-        "sys/kernel/core_pattern",
-        "sys/vm/overcommit_memory",
-        "mounts",
-        "keys",
+        *("kcore", "kmsg", "sysrq-trigger", "sys/kernel/core_pattern", "sys/vm/overcommit_memory", "mounts", "keys"),
     ):
         tries.here(f"/proc/{name}", partial(opened, f"/proc/{name}"))
 

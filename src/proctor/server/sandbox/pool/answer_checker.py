@@ -20,19 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.server.sandbox.messages import (
-    LENGTH,
-    MOST_BYTES,
-    WorkerReply,
-    check_reply,
-    decode_message,
-    encode_frame,
-    has_few_headers,
-    has_few_values,
-    has_large_marks,
-    python_command,
-    read_message,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.pool.worker_socket import AnswerBudget
 
 SMALL: Final = 4 * 2**10
@@ -70,8 +58,8 @@ def is_costly(body: memoryview) -> bool:
         return size > LARGE
     whole: Any = body.obj
     if size > MEDIUM:
-        return not (has_few_values(whole) and has_few_headers(whole))
-    return not has_few_values(whole) and has_large_marks(whole)
+        return not (messages.has_few_values(whole) and messages.has_few_headers(whole))
+    return not messages.has_few_values(whole) and messages.has_large_marks(whole)
 
 
 class AnswerChecker:
@@ -141,10 +129,10 @@ class CheckerProcess:
         # The whole frame, with its length in front: nothing is copied.
         whole: Any = body.obj
         channel.sendall(whole)
-        said = read_message(channel, LONGEST_VERDICT, until)
+        said = messages.read_message(channel, LONGEST_VERDICT, until)
         if said is None:
             raise ConnectionResetError("the process ended")
-        return decode_message(said, CheckVerdict)
+        return messages.decode_message(said, CheckVerdict)
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -153,7 +141,7 @@ class CheckerProcess:
             if self._closed:
                 raise CheckFailed
             self._process = subprocess.Popen(  # noqa: S603  # this Python, and its own paths
-                python_command(ENTRY, theirs.fileno()),
+                messages.python_command(ENTRY, theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -180,10 +168,10 @@ def main(descriptor: int) -> None:
     """Say of each answer that comes over this descriptor whether it is sound, until the other side closes it."""
     os.nice(NICENESS)
     with socket.socket(fileno=descriptor) as channel, suppress(ConnectionError):
-        while (body := read_message(channel, 2 * MOST_BYTES)) is not None:
+        while (body := messages.read_message(channel, 2 * messages.MOST_BYTES)) is not None:
             begun = time.process_time()
             verdict = is_sound(body)
-            channel.sendall(encode_frame(CheckVerdict(verdict, time.process_time() - begun)))
+            channel.sendall(messages.encode_frame(CheckVerdict(verdict, time.process_time() - begun)))
 
 
 def is_sound(body: memoryview) -> bool:
@@ -192,7 +180,7 @@ def is_sound(body: memoryview) -> bool:
     The server reads a sound answer on its event loop. Of keys that are repeated only the last counts, but all take time.
     """
     try:
-        answer = check_reply(decode_message(body, WorkerReply))
+        answer = messages.check_reply(messages.decode_message(body, messages.WorkerReply))
     except msgspec.DecodeError:
         return False
-    return len(encode_frame(answer)) - LENGTH.size >= body.nbytes
+    return len(messages.encode_frame(answer)) - messages.LENGTH.size >= body.nbytes

@@ -173,15 +173,11 @@ def explain_failure(engine: str, said: str) -> ComponentError:
     words = " ".join(said.split())
     low = words.lower()
     if any(sign in low for sign in UNREACHABLE):
-        return ComponentError(
-            f"the {engine} daemon does not answer: {words[:MOST_WORDS]}",
-            expected="a daemon that runs and that you may use (sudo systemctl start docker, or DOCKER_HOST)",
-        )
+        expected = "a daemon that runs and that you may use (sudo systemctl start docker, or DOCKER_HOST)"
+        return ComponentError(f"the {engine} daemon does not answer: {words[:MOST_WORDS]}", expected=expected)
     if any(sign in low for sign in ABSENT):
-        return ComponentError(
-            f"{engine} has no such image: {words[:MOST_WORDS]}",
-            expected="one that is there: docs/containers.md shows how to build one",
-        )
+        expected = "one that is there: docs/containers.md shows how to build one"
+        return ComponentError(f"{engine} has no such image: {words[:MOST_WORDS]}", expected=expected)
     return ComponentError(f"{engine} says no: {words[-MOST_WORDS:] or 'it gave no reason'}")
 
 
@@ -263,11 +259,9 @@ class Container:
         except OSError:
             raise self._complaint() from None
         if loaded.version != __version__:
-            raise ComponentError(
-                "the image has another version of Proctor",
-                found=printable_text(loaded.version) or "an older one",
-                expected=f"{__version__}, as on this machine",
-            )
+            found = printable_text(loaded.version) or "an older one"
+            expected = f"{__version__}, as on this machine"
+            raise ComponentError("the image has another version of Proctor", found=found, expected=expected)
         if loaded.problem is not None:
             raise ValidationError(printable_text(loaded.problem))
         return channel

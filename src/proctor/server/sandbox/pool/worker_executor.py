@@ -24,34 +24,10 @@ from msgspec import UNSET
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
 from proctor.models.control import Code, Problem
+from proctor.server.runtime import results
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.executors import AnyOutcome, Executor
-from proctor.server.runtime.results import (
-    RequestError,
-    RequestFailed,
-    RequestRefused,
-    ToolOutcome,
-    make_failure,
-    make_refusal,
-    new_incident,
-)
-from proctor.server.sandbox.messages import (
-    LONGEST_MESSAGE,
-    LONGEST_TRACE,
-    MOST_BYTES,
-    Describe,
-    FirstMessage,
-    Work,
-    WorkerCall,
-    WorkerProblem,
-    WorkerReply,
-    check_reply,
-    decode_batch,
-    decode_message,
-    encode_frame,
-    printable_line,
-    printable_text,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.pool.answer_checker import AnswerChecker, CheckFailed, is_costly
 from proctor.server.sandbox.pool.worker_socket import BreakReason, SocketBroken, WorkerSocket
 from proctor.server.sandbox.tiers import SandboxRequest
@@ -95,7 +71,7 @@ class WorkerExecutor(Executor):
         session: str = "",
         *,
         checker: AnswerChecker,
-        most: int = MOST_BYTES,
+        most: int = messages.MOST_BYTES,
     ) -> None:
         self._checker = checker
         self._most = most
@@ -119,29 +95,29 @@ class WorkerExecutor(Executor):
     def timeout(self, seconds: float | None) -> None:
         self._socket.timeout = seconds
 
-    async def make(self, first: FirstMessage) -> WorkerReply:
+    async def make(self, first: messages.FirstMessage) -> messages.WorkerReply:
         """Have the environment made, or raise a refusal and kill the worker."""
         try:
             made = await self._ask(first)
-            if isinstance(first, Work):
+            if isinstance(first, messages.Work):
                 self._num_envs = first.num_envs
-            self._socket.most = min(MOST_BYTES, self._most * (self._num_envs or 1))
+            self._socket.most = min(messages.MOST_BYTES, self._most * (self._num_envs or 1))
             return made
-        except RequestFailed as problem:
+        except results.RequestFailed as problem:
             message = f"the environment could not be made: {problem.problem.message}"
-            raise make_refusal(Code.FACTORY_ERROR, message, incident=problem.problem.incident) from None
-        except RequestError:
+            raise results.make_refusal(Code.FACTORY_ERROR, message, incident=problem.problem.incident) from None
+        except results.RequestError:
             self.abandon()
             raise
 
-    async def describe(self, first: Describe, seconds: float) -> bytes:
+    async def describe(self, first: messages.Describe, seconds: float) -> bytes:
         """Return what the environment says of itself (an `EnvDescription` in msgpack), or raise why not; the worker is gone then."""
         # A space with bounds of its own for each number has a long description.
-        self._socket.most = MOST_BYTES
+        self._socket.most = messages.MOST_BYTES
         try:
             async with asyncio.timeout(seconds):
                 answer = await self.make(first)
-        except RequestError as problem:
+        except results.RequestError as problem:
             raise ValidationError(problem.problem.message) from None
         except TimeoutError:
             raise ComponentError(f"the environment was not made within {seconds:g} seconds") from None
@@ -153,23 +129,23 @@ class WorkerExecutor(Executor):
 
     async def reset(self, order: ResetRequest) -> AnyOutcome:
         """Begin an episode."""
-        return self._to_outcome(await self._ask(WorkerCall("reset", order)), stepped=False)
+        return self._to_outcome(await self._ask(messages.WorkerCall("reset", order)), stepped=False)
 
     async def step(self, data: bytes) -> AnyOutcome:
         """Carry out an action."""
-        return self._to_outcome(await self._ask(WorkerCall("step", None, data)), stepped=True)
+        return self._to_outcome(await self._ask(messages.WorkerCall("step", None, data)), stepped=True)
 
-    async def call(self, tool: str, arguments: bytes) -> ToolOutcome:
+    async def call(self, tool: str, arguments: bytes) -> results.ToolOutcome:
         """Use a tool."""
-        return self._to_tool_result(await self._ask(WorkerCall("call", None, arguments, tool)))
+        return self._to_tool_result(await self._ask(messages.WorkerCall("call", None, arguments, tool)))
 
-    async def act(self, action: bytes) -> ToolOutcome:
+    async def act(self, action: bytes) -> results.ToolOutcome:
         """Carry out an action that a call left to be done."""
-        return self._to_tool_result(await self._ask(WorkerCall("act", None, action)))
+        return self._to_tool_result(await self._ask(messages.WorkerCall("act", None, action)))
 
     async def state(self) -> bytes:
         """Return the state as JSON."""
-        answer = await self._ask(WorkerCall("state"))
+        answer = await self._ask(messages.WorkerCall("state"))
         if answer.state is None:
             raise self._fail(BreakReason.UNSOUND)
         return answer.state
@@ -178,8 +154,8 @@ class WorkerExecutor(Executor):
         """Close the environment and end the process; one that does not answer in time is killed."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self._ask(WorkerCall("close"))
-        except (TimeoutError, RequestError):
+                await self._ask(messages.WorkerCall("close"))
+        except (TimeoutError, results.RequestError):
             return
         finally:
             self.abandon()
@@ -205,11 +181,13 @@ class WorkerExecutor(Executor):
         finally:
             self._process.kill()
 
-    async def _ask(self, message: Any) -> WorkerReply:
+    async def _ask(self, message: Any) -> messages.WorkerReply:
         try:
-            frame = encode_frame(message)
+            frame = messages.encode_frame(message)
         except OverflowError:
-            raise make_refusal(Code.VALIDATION_ERROR, "a number is too large", expected="integers of 64 bits") from None
+            raise results.make_refusal(
+                Code.VALIDATION_ERROR, "a number is too large", expected="integers of 64 bits"
+            ) from None
         self._asking = True
         try:
             answer = await self._check_reply(await self._socket.ask(frame))
@@ -229,73 +207,75 @@ class WorkerExecutor(Executor):
         if answer.trace is not None:
             self._log(answer.trace, None if told is None else told.incident)
         if told is not None:
-            raise RequestFailed(told) if answer.failed is not None else RequestRefused(told)
+            raise results.RequestFailed(told) if answer.failed is not None else results.RequestRefused(told)
         return answer
 
-    async def _check_reply(self, body: memoryview) -> WorkerReply:
+    async def _check_reply(self, body: memoryview) -> messages.WorkerReply:
         if not is_costly(body):
-            return check_reply(decode_message(body, WorkerReply))
+            return messages.check_reply(messages.decode_message(body, messages.WorkerReply))
         self._slow |= await self._checker.check(body, slow=self._slow)
-        return decode_message(body, WorkerReply)
+        return messages.decode_message(body, messages.WorkerReply)
 
-    def _to_problem(self, said: WorkerProblem, *, lost: bool) -> Problem:
+    def _to_problem(self, said: messages.WorkerProblem, *, lost: bool) -> Problem:
         """Return a problem as one of ours may look; a process invents neither codes nor incidents."""
         if said.code not in CODES:
             raise self._fail(BreakReason.UNSOUND)
         incident = said.incident
         if incident is not UNSET and not INCIDENT.fullmatch(incident):
-            incident = new_incident()
+            incident = results.new_incident()
         return Problem(
-            printable_text(said.message[:LONGEST_MESSAGE]),
+            messages.printable_text(said.message[: messages.LONGEST_MESSAGE]),
             said.code,
             errors=msgspec.to_builtins(said.errors) if said.errors else UNSET,
-            clause=said.clause if said.clause is UNSET else printable_text(said.clause),
-            expected=said.expected if said.expected is UNSET else printable_text(said.expected),
+            clause=said.clause if said.clause is UNSET else messages.printable_text(said.clause),
+            expected=said.expected if said.expected is UNSET else messages.printable_text(said.expected),
             incident=incident,
             lost=True if lost else UNSET,
         )
 
-    def _to_outcome(self, answer: WorkerReply, *, stepped: bool) -> AnyOutcome:
+    def _to_outcome(self, answer: messages.WorkerReply, *, stepped: bool) -> AnyOutcome:
         if self._num_envs is None and answer.outcome is not None:
             return answer.outcome
         if self._num_envs is not None and answer.batch is not None:
             try:
-                return decode_batch(answer.batch, self._num_envs, stepped=stepped)
+                return messages.decode_batch(answer.batch, self._num_envs, stepped=stepped)
             except msgspec.DecodeError:
                 pass
         raise self._fail(BreakReason.UNSOUND)
 
-    def _to_tool_result(self, answer: WorkerReply) -> ToolOutcome:
+    def _to_tool_result(self, answer: messages.WorkerReply) -> results.ToolOutcome:
         if answer.tool is None:
             raise self._fail(BreakReason.UNSOUND)
         return answer.tool
 
-    def _fail(self, how: BreakReason) -> RequestFailed:
+    def _fail(self, how: BreakReason) -> results.RequestFailed:
         """Kill the worker, and return what its session learns."""
         self._socket.cut(how)
         reason = OUT_OF_MEMORY if self._ran_out_of_memory else how.value
-        number = new_incident()
+        number = results.new_incident()
         LOG.error("a worker %s, incident %s", reason, number, extra=self._log_fields())
         if how is BreakReason.LATE:
             message = f"the environment did not answer within {self.timeout:g} seconds"
-            return make_failure(Code.STEP_TIMEOUT, message, incident=number)
+            return results.make_failure(Code.STEP_TIMEOUT, message, incident=number)
         if how is BreakReason.TOO_MUCH:
             message = f"the environment's answer is larger than {self._socket.most} bytes"
             expected = "a smaller answer, or a higher answer_mb"
-            return make_failure(Code.TOO_LARGE, message, incident=number, expected=expected)
-        return make_failure(Code.EXECUTION_ERROR, f"the environment's process {reason}", incident=number)
+            return results.make_failure(Code.TOO_LARGE, message, incident=number, expected=expected)
+        return results.make_failure(Code.EXECUTION_ERROR, f"the environment's process {reason}", incident=number)
 
     def _log(self, trace: str, incident: Any) -> None:
         """Put what a worker logged into our log, as a traceback: indented, so that it cannot look like a line of ours."""
         self._traces += 1
         if self._traces > MOST_TRACES or not LOG.isEnabledFor(logging.ERROR):
             return
-        number = incident if isinstance(incident, str) else new_incident()
+        number = incident if isinstance(incident, str) else results.new_incident()
         record = LOG.makeRecord(
             LOG.name, logging.ERROR, __file__, 0, "in a worker, incident %s", (number,), None, extra=self._log_fields()
         )
         # A trace that was cut may begin in the middle of a secret, which nobody would know for one.
-        record.exc_text = trace[-LONGEST_TRACE:][LONGEST_SECRET:] if len(trace) >= LONGEST_TRACE else trace
+        record.exc_text = (
+            trace[-messages.LONGEST_TRACE :][LONGEST_SECRET:] if len(trace) >= messages.LONGEST_TRACE else trace
+        )
         LOG.handle(record)
 
     def _log_fields(self) -> dict[str, str]:
@@ -319,17 +299,17 @@ class SandboxPool(ABC):
         """Return what the environment says of itself (an `EnvDescription` in msgpack), from a worker that is gone then."""
         return run_blocking(self._describe())
 
-    async def place(self, work: Work, name: str = "") -> WorkerExecutor:
+    async def place(self, work: messages.Work, name: str = "") -> WorkerExecutor:
         """Return an executor with a new environment at work in it, or raise a refusal; `name` is for the log."""
         try:
             executor = await self._start_executor(name)
         except (ProctorError, OSError) as problem:
-            number = new_incident()
-            said = printable_line(str(problem))
+            number = results.new_incident()
+            said = messages.printable_line(str(problem))
             words = "a %s could not be started, incident %s: %s"
             POOL_LOG.error(words, self.what, number, said, extra={"session": name})
             message = f"the environment's {self.what} could not be started"
-            raise make_refusal(Code.FACTORY_ERROR, message, incident=number) from None
+            raise results.make_refusal(Code.FACTORY_ERROR, message, incident=number) from None
         await executor.make(work)
         return executor
 
@@ -353,7 +333,7 @@ class SandboxPool(ABC):
 
     async def _describe(self) -> bytes:
         executor = await self._start_executor()
-        return await executor.describe(Describe(self._target.text, self._target.settings), self._seconds)
+        return await executor.describe(messages.Describe(self._target.text, self._target.settings), self._seconds)
 
 
 def run_blocking(work: Coroutine[Any, Any, ReturnType]) -> ReturnType:

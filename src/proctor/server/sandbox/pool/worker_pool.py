@@ -20,30 +20,12 @@ from typing import Any, Final
 
 from proctor.envs.targets import Target
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.messages import (
-    GO,
-    HERE,
-    NO_NAMESPACES,
-    READY,
-    UNMAPPED,
-    HandshakeMessage,
-    StartMessage,
-    Work,
-    send_handshake,
-    set_peer_identity,
-)
-from proctor.server.sandbox.pool import bubblewrap
+from proctor.server.sandbox import messages
+from proctor.server.sandbox.pool import bubblewrap, zygote_pool
 from proctor.server.sandbox.pool.cgroups import Cgroups, CgroupsMissing, find_cgroups
 from proctor.server.sandbox.pool.worker_executor import SandboxPool, WorkerExecutor, run_blocking
 from proctor.server.sandbox.pool.worker_process import WorkerProcess, generate_users
-from proctor.server.sandbox.pool.zygote_pool import (
-    ZygotePlan,
-    ZygotePool,
-    ZygoteProcess,
-    compile_ahead,
-    receive_next_handshake,
-    wait_until_ready,
-)
+from proctor.server.sandbox.pool.zygote_pool import ZygotePlan, ZygotePool, ZygoteProcess
 from proctor.server.sandbox.tiers import NOBODY, START_SECONDS, SandboxRequest, Tier
 from proctor.server.sandbox.worker import zygote
 
@@ -98,9 +80,8 @@ class WorkerPool(SandboxPool):
         A module that cannot be imported is a ValidationError, a sandbox that cannot be had a ComponentError.
         """
         if tier in (Tier.NONE, Tier.DOCKER):
-            raise ValidationError(
-                "there is no worker pool in this tier", found=tier, expected="process, bwrap or strict"
-            )
+            expected = "process, bwrap or strict"
+            raise ValidationError("there is no worker pool in this tier", found=tier, expected=expected)
         pool = cls(target, wish, tier, cgroups=_find_cgroups(tier), **options)
         try:
             pool._zygotes.current().ready.result()
@@ -111,11 +92,11 @@ class WorkerPool(SandboxPool):
             raise
         return pool
 
-    async def place(self, work: Work, name: str = "") -> WorkerExecutor:
+    async def place(self, work: messages.Work, name: str = "") -> WorkerExecutor:
         """Return what `SandboxPool.place` returns, after a zygote compiled what batches need."""
         if work.num_envs is not None and self._target.has_engine and self.alone is None:
             with suppress(ProctorError):  # what goes wrong, a worker will say
-                await compile_ahead(self._zygotes.current(), work.autoreset_mode)
+                await zygote_pool.compile_ahead(self._zygotes.current(), work.autoreset_mode)
         return await super().place(work, name)
 
     def filters_imports(self) -> bool:
@@ -135,7 +116,7 @@ class WorkerPool(SandboxPool):
 
     def _plan(self, alone: bool) -> ZygotePlan:
         target = self._target
-        start = StartMessage(
+        start = messages.StartMessage(
             target.text,
             target.settings,
             self.tier,
@@ -158,7 +139,7 @@ class WorkerPool(SandboxPool):
         """Return the socket of a new worker and what holds it; tries once more if the zygote was found dead."""
         if self.alone is not None:
             return await self._fork_alone()
-        zygote_process = await wait_until_ready(self._zygotes.current())
+        zygote_process = await zygote_pool.wait_until_ready(self._zygotes.current())
         try:
             return await self._fork_from(zygote_process)
         except NamespacesUnavailable as problem:
@@ -173,12 +154,12 @@ class WorkerPool(SandboxPool):
         except (WorkerNotStarted, ConnectionError):
             if not await asyncio.to_thread(zygote_process.ended.wait, DEATH_SECONDS):
                 raise
-        return await self._fork_from(await wait_until_ready(self._zygotes.current()))
+        return await self._fork_from(await zygote_pool.wait_until_ready(self._zygotes.current()))
 
     async def _fork_alone(self) -> tuple[socket.socket, WorkerProcess]:
         zygote_process = self._zygotes.alone()
         try:
-            return await self._fork_from(await wait_until_ready(zygote_process), zygote_process)
+            return await self._fork_from(await zygote_pool.wait_until_ready(zygote_process), zygote_process)
         except BaseException:
             zygote_process.kill()
             raise
@@ -198,12 +179,12 @@ class WorkerPool(SandboxPool):
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
-            set_peer_identity(ours, wanted=True)
+            messages.set_peer_identity(ours, wanted=True)
             with theirs:
                 zygote_process.fork(theirs)
             async with asyncio.timeout(self._seconds):
                 await self._lead_worker(ours, process, zygote_process)
-            set_peer_identity(ours, wanted=False)
+            messages.set_peer_identity(ours, wanted=False)
         except BaseException as problem:
             ours.close()
             process.kill()
@@ -216,36 +197,33 @@ class WorkerPool(SandboxPool):
         return ours, process
 
     async def _lead_worker(self, channel: socket.socket, process: WorkerProcess, zygote_process: ZygoteProcess) -> None:
-        with await receive_next_handshake(channel) as first:
-            if first.kind != HERE or first.reason or not zygote_process.has_started(first.speaker):
+        with await zygote_pool.receive_next_handshake(channel) as first:
+            if first.kind != messages.HERE or first.reason or not zygote_process.has_started(first.speaker):
                 raise WorkerNotStarted("no worker came")
             _attach_speaker(process, first, channel)
         if self._cgroups is not None:
             name = f"worker-{next(self._numbers)}"
             await asyncio.to_thread(process.put_into_group, self._cgroups, name, self._wish.limits)
-        send_handshake(channel, GO)
+        messages.send_handshake(channel, messages.GO)
         with await self._receive_last_word(channel, process) as last:
-            if last.kind == NO_NAMESPACES:
+            if last.kind == messages.NO_NAMESPACES:
                 raise NamespacesUnavailable(last.reason)
-            if last.kind != READY:
+            if last.kind != messages.READY:
                 raise WorkerNotStarted(last.reason or "a worker ended before it was ready")
-            if not (
-                process.has_member(last.speaker)
-                if self._cgroups is not None
-                else zygote_process.has_started(last.speaker)
-            ):
+            is_own = zygote_process.has_started if self._cgroups is None else process.has_member
+            if not is_own(last.speaker):
                 raise WorkerNotStarted("a process spoke that is not the worker")
             _attach_speaker(process, last, channel)
 
-    async def _receive_last_word(self, channel: socket.socket, process: WorkerProcess) -> HandshakeMessage:
+    async def _receive_last_word(self, channel: socket.socket, process: WorkerProcess) -> messages.HandshakeMessage:
         """Return a worker's last word; one that asks for a user of its own before it says it, is given one."""
-        word = await receive_next_handshake(channel)
-        if word.kind != UNMAPPED or self._users is None:
+        word = await zygote_pool.receive_next_handshake(channel)
+        if word.kind != messages.UNMAPPED or self._users is None:
             return word
         with word:
             process.map_user(next(self._users))
-        send_handshake(channel, GO)
-        return await receive_next_handshake(channel)
+        messages.send_handshake(channel, messages.GO)
+        return await zygote_pool.receive_next_handshake(channel)
 
 
 def _find_cgroups(tier: Tier) -> Cgroups | None:
@@ -259,7 +237,7 @@ def _find_cgroups(tier: Tier) -> Cgroups | None:
     return cgroups
 
 
-def _attach_speaker(process: WorkerProcess, word: HandshakeMessage, channel: socket.socket) -> None:
+def _attach_speaker(process: WorkerProcess, word: messages.HandshakeMessage, channel: socket.socket) -> None:
     """Hold the process that spoke; it waits for our answer, so nothing more is there to be read."""
     process.attach(word.speaker)
     with suppress(BlockingIOError):

@@ -19,14 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Final
 
-from proctor.server.sandbox.messages import (
-    LoadReport,
-    StartMessage,
-    decode_message,
-    encode_frame,
-    printable_text,
-    read_message,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup, write_kernel_file
 from proctor.server.sandbox.tiers import NOBODY, SandboxLimits
 
@@ -139,15 +132,15 @@ def _kill_process(descriptor: int) -> None:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
 
-def load_target_in(channel: socket.socket, start: StartMessage, deadline: float) -> LoadReport:
+def load_target_in(channel: socket.socket, start: messages.StartMessage, deadline: float) -> messages.LoadReport:
     """Tell a zygote, or a container's worker, what it is for, and return what it says then; an OSError if it ends."""
     body = None
     with suppress(ConnectionError):
-        channel.sendall(encode_frame(start))
-        body = read_message(channel, LONGEST_LOAD_REPORT, deadline)
+        channel.sendall(messages.encode_frame(start))
+        body = messages.read_message(channel, LONGEST_LOAD_REPORT, deadline)
     if body is None:
         raise ConnectionResetError("it ended while it imported the environment")
-    return decode_message(body, LoadReport)
+    return messages.decode_message(body, messages.LoadReport)
 
 
 def read_complaint(pipe: IO[bytes] | None) -> str:
@@ -157,7 +150,7 @@ def read_complaint(pipe: IO[bytes] | None) -> str:
     os.set_blocking(pipe.fileno(), False)
     with suppress(BlockingIOError):
         said = os.read(pipe.fileno(), PIPE_BYTES)[-LONGEST_COMPLAINT:]
-        return printable_text(said.decode("utf-8", "replace").strip())
+        return messages.printable_text(said.decode("utf-8", "replace").strip())
     return ""
 
 

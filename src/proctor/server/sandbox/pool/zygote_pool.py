@@ -29,28 +29,10 @@ import msgspec
 
 from proctor.envs.targets import MODES
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.server.sandbox.messages import (
-    COMPILE,
-    FORK,
-    HERE,
-    LOAD,
-    READY,
-    HandshakeMessage,
-    LoadReport,
-    StartMessage,
-    printable_text,
-    receive_handshake,
-    set_peer_identity,
-)
+from proctor.server.sandbox import messages
+from proctor.server.sandbox.pool import worker_process
 from proctor.server.sandbox.pool.bubblewrap import VARIABLES
 from proctor.server.sandbox.pool.cgroups import Cgroups, ControlGroup
-from proctor.server.sandbox.pool.worker_process import (
-    find_pid,
-    is_descendant,
-    load_target_in,
-    move_to_group,
-    read_complaint,
-)
 from proctor.server.sandbox.tiers import MIB, START_SECONDS
 
 LOG: Final = logging.getLogger("proctor.sandbox")
@@ -66,7 +48,7 @@ class ZygotePlan:
     """How a zygote is started: a command line for a descriptor, what it is told, and where its group is made."""
 
     command: Callable[[int], Sequence[str]]
-    start: StartMessage
+    start: messages.StartMessage
     cgroups: Cgroups | None = None
     seconds: float = START_SECONDS
 
@@ -75,7 +57,7 @@ class ZygoteProcess:
     """One zygote. `ready` has a result when it can fork, or a ProctorError that says why it cannot."""
 
     def __init__(self, plan: ZygotePlan, name: str) -> None:
-        self.ready: Future[LoadReport] = Future()
+        self.ready: Future[messages.LoadReport] = Future()
         # So nobody who waits for it can cancel it for the others.
         self.ready.set_running_or_notify_cancel()
         self.ended = threading.Event()
@@ -107,23 +89,23 @@ class ZygoteProcess:
     def has_started(self, process: int) -> bool:
         """Return whether the process of this descriptor comes from the zygote: it may say so, and be none of ours."""
         with self._guard:
-            own = find_pid(self._descriptor)
-            return own > 1 and is_descendant(process, own)
+            own = worker_process.find_pid(self._descriptor)
+            return own > 1 and worker_process.is_descendant(process, own)
 
     def fork(self, channel: socket.socket) -> None:
         """Ask for a worker that talks over this socket; an OSError if there is nobody to ask."""
         with self._guard:
-            socket.send_fds(self._control, [FORK], [channel.fileno()], AT_ONCE)
+            socket.send_fds(self._control, [messages.FORK], [channel.fileno()], AT_ONCE)
 
     def compile(self, channel: socket.socket, mode: str) -> None:
         """Ask for a process that compiles what steps batches in this mode, and says READY over this socket."""
         with self._guard:
-            socket.send_fds(self._control, [COMPILE + _encode_mode(mode)], [channel.fileno()], AT_ONCE)
+            socket.send_fds(self._control, [messages.COMPILE + _encode_mode(mode)], [channel.fileno()], AT_ONCE)
 
     def load(self, mode: str) -> None:
         """Have what was compiled loaded before anything else is forked."""
         with self._guard:
-            self._control.send(LOAD + _encode_mode(mode), AT_ONCE)
+            self._control.send(messages.LOAD + _encode_mode(mode), AT_ONCE)
 
     def kill(self) -> None:
         """End it, and with it its workers; never waits."""
@@ -147,7 +129,13 @@ class ZygoteProcess:
         finally:
             self._give_up(ComponentError("the sandbox could not be started"))
             self.ended.set()
-            self._release()
+            with self._guard:
+                self._control.close()
+                if self._descriptor >= 0:
+                    os.close(self._descriptor)
+                    self._descriptor = -1
+            if self._group is not None and not self._group.end():
+                LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(self._group.folders[0])})
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         with self._theirs:
@@ -172,60 +160,49 @@ class ZygoteProcess:
         except (OSError, msgspec.DecodeError, ProctorError) as problem:
             self.kill()
             process.wait()
-            self._give_up(self._to_error(problem, process))
+            if isinstance(problem, ProctorError):
+                self._give_up(problem)
+            elif isinstance(problem, TimeoutError):
+                self._give_up(ComponentError(f"the sandbox was not ready within {self._plan.seconds:g} seconds"))
+            else:
+                complaint = worker_process.read_complaint(process.stderr) or problem
+                self._give_up(ComponentError(f"the sandbox could not be started: {complaint}"))
         finally:
             # What the zygote says from now on leads nowhere anyway.
             if process.stderr is not None:
                 process.stderr.close()
         process.wait()
 
-    def _greet(self) -> LoadReport:
+    def _greet(self) -> messages.LoadReport:
         until = time.monotonic() + self._plan.seconds
         control = self._control
-        set_peer_identity(control, wanted=True)
+        messages.set_peer_identity(control, wanted=True)
         control.settimeout(self._plan.seconds)
-        with receive_handshake(control) as word:
+        with messages.receive_handshake(control) as word:
             # It is the process that was started, or what that started.
-            own = find_pid(word.speaker) == find_pid(self._descriptor) > 0 or self.has_started(word.speaker)
-            if word.kind != HERE or word.reason or not own:
+            self.pid = worker_process.find_pid(word.speaker)
+            own = self.pid == worker_process.find_pid(self._descriptor) > 0 or self.has_started(word.speaker)
+            if word.kind != messages.HERE or word.reason or not own:
                 raise ConnectionResetError("it ended at once, or did not wait")
-            set_peer_identity(control, wanted=False)
-            self.pid = find_pid(word.speaker)
+            messages.set_peer_identity(control, wanted=False)
             if self._plan.cgroups is not None:
                 most = self._plan.start.limits
                 memory, processes = most.memory_bytes + SHARED_BYTES, most.processes + MOST_STARTING
                 limits = replace(most, memory_bytes=memory, processes=processes)
                 group = self._plan.cgroups.make(self._name, limits)
-                if not move_to_group(word.speaker, group):
+                if not worker_process.move_to_group(word.speaker, group):
                     raise ConnectionResetError("it ended before it had a group of its own")
                 self._group = group
-        loaded = load_target_in(control, self._plan.start, until)
+        loaded = worker_process.load_target_in(control, self._plan.start, until)
         if loaded.problem is not None:
-            raise ValidationError(printable_text(loaded.problem))
+            raise ValidationError(messages.printable_text(loaded.problem))
         if loaded.threads > 0:
             LOG.warning("the environment's module starts threads when it is imported; workers have none of them")
         return loaded
 
-    def _to_error(self, problem: Exception, process: "subprocess.Popen[bytes]") -> ProctorError:
-        if isinstance(problem, ProctorError):
-            return problem
-        if isinstance(problem, TimeoutError):
-            return ComponentError(f"the sandbox was not ready within {self._plan.seconds:g} seconds")
-        complaint = read_complaint(process.stderr)
-        return ComponentError(f"the sandbox could not be started: {complaint or problem}")
-
     def _give_up(self, problem: ProctorError) -> None:
         if not self.ready.done():
             self.ready.set_exception(problem)
-
-    def _release(self) -> None:
-        with self._guard:
-            self._control.close()
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
-        if self._group is not None and not self._group.end():
-            LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(self._group.folders[0])})
 
 
 def _encode_mode(mode: str) -> bytes:
@@ -236,7 +213,6 @@ MOST_FAILURES: Final = 3
 """Zygotes in a row from which no worker came; from then on there is a pause before the next one."""
 LONGEST_PAUSE: Final = 30.0
 COMPILE_SECONDS: Final = 100.0
-FIRST_MODE: Final = next(iter(MODES))
 
 
 class ZygotePool:
@@ -311,7 +287,7 @@ async def wait_until_ready(zygote: ZygoteProcess) -> ZygoteProcess:
     return zygote
 
 
-async def receive_next_handshake(channel: socket.socket) -> HandshakeMessage:
+async def receive_next_handshake(channel: socket.socket) -> messages.HandshakeMessage:
     """Return the next word on a socket that does not block."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
@@ -320,12 +296,12 @@ async def receive_next_handshake(channel: socket.socket) -> HandshakeMessage:
         await readable
     finally:
         loop.remove_reader(channel)
-    return receive_handshake(channel)
+    return messages.receive_handshake(channel)
 
 
 async def compile_ahead(zygote: ZygoteProcess, mode: str | None) -> None:
     """Return when a zygote shares what steps batches with the workers to come; compiled once, whoever asks first."""
-    wanted = FIRST_MODE if mode is None else mode
+    wanted = next(iter(MODES)) if mode is None else mode
     if wanted not in MODES:
         return
     await wait_until_ready(zygote)
@@ -344,7 +320,7 @@ async def _compile_in_zygote(zygote: ZygoteProcess, mode: str) -> None:
                 zygote.compile(theirs, mode)
             async with asyncio.timeout(COMPILE_SECONDS):
                 with await receive_next_handshake(ours) as word:
-                    if word.kind == READY:
+                    if word.kind == messages.READY:
                         zygote.load(mode)
         except (OSError, TimeoutError) as problem:
             LOG.warning("what steps batches could not be compiled ahead: %s", problem)

@@ -344,12 +344,7 @@ def _lay_out(spans: Sequence[tuple[int, Body]]) -> Iterable[Instruction]:
 @cache
 def program(architecture: Architecture, use: FilterUse = FilterUse.WORKER, *, network: bool = False) -> bytes:
     """Return the filter for an architecture; `network` allows sockets other than those of the machine itself."""
-    head = [
-        _load_word(4),
-        _if_equal(AUDIT[architecture], 1, 0),
-        _return_action(KILL),
-        _load_word(0),
-    ]
+    head = [_load_word(4), _if_equal(AUDIT[architecture], 1, 0), _return_action(KILL), _load_word(0)]
     if architecture is Architecture.X86_64:
         head += [_if_at_least(X32_BIT, 0, 1), _return_action(KILL)]
     return b"".join(each.pack() for each in (*head, *_lay_out(_spans(_bodies(architecture, use, network)))))

@@ -26,20 +26,7 @@ from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
 from proctor.server.runtime.results import USER_CODE_ERRORS
-from proctor.server.sandbox.messages import (
-    COMPILE,
-    FORK,
-    HERE,
-    LOAD,
-    READY,
-    StartMessage,
-    decode_message,
-    encode_frame,
-    python_command,
-    read_message,
-    send_handshake,
-    silence_output,
-)
+from proctor.server.sandbox import messages
 from proctor.server.sandbox.tiers import Tier
 from proctor.server.sandbox.worker import confine, worker
 from proctor.server.sandbox.worker.seccomp import FilterUse
@@ -92,27 +79,27 @@ one is installed here and was imported when Python started."""
 
 def command(descriptor: int) -> list[str]:
     """Return the command line of a zygote that talks over this descriptor."""
-    return python_command(ENTRY, descriptor)
+    return messages.python_command(ENTRY, descriptor)
 
 
 def main(descriptor: int) -> None:
     """Serve the socket with this descriptor until the other side closes it."""
     with socket.socket(fileno=descriptor) as control:
-        silence_output()
-        send_handshake(control, HERE)
-        body = read_message(control)
+        messages.silence_output()
+        messages.send_handshake(control, messages.HERE)
+        body = messages.read_message(control)
         if body is not None:
-            start = decode_message(body, StartMessage)
+            start = messages.decode_message(body, messages.StartMessage)
             _drop_rights(start)
             target = Target(start.target, start.settings)
             loaded = worker.load_target(target)
-            control.sendall(encode_frame(loaded))
+            control.sendall(messages.encode_frame(loaded))
             if loaded.problem is None:
                 warm_up_environment(target)
                 _serve_forks(control, start, target)
 
 
-def _drop_rights(start: StartMessage) -> None:
+def _drop_rights(start: messages.StartMessage) -> None:
     """Become who runs the environment, before anything of it is imported."""
     if start.tier is Tier.PROCESS:
         confine.die_with_parent()
@@ -129,18 +116,18 @@ def _drop_rights(start: StartMessage) -> None:
         confine.load_filter(FilterUse.ALONE if start.alone else FilterUse.ZYGOTE)
 
 
-def _serve_forks(control: socket.socket, start: StartMessage, target: Target) -> None:
+def _serve_forks(control: socket.socket, start: messages.StartMessage, target: Target) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # What is here now is shared by all workers: a garbage collection that touched it would make copies of its pages.
     gc.collect()
     gc.freeze()
     while True:
         said, descriptors, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
-        if said == FORK and len(descriptors) == 1:
+        if said == messages.FORK and len(descriptors) == 1:
             _fork(descriptors[0], partial(worker.run_worker, descriptors[0], start))
-        elif said == COMPILE and len(descriptors) == 1:
+        elif said == messages.COMPILE and len(descriptors) == 1:
             _fork(descriptors[0], partial(_compile, descriptors[0], target, _read_mode(control)))
-        elif said == LOAD:
+        elif said == messages.LOAD:
             with suppress(*USER_CODE_ERRORS):  # whatever is wrong with it, a worker will say
                 step_batch_once(target, _read_mode(control))
             gc.collect()
@@ -169,6 +156,6 @@ def _compile(descriptor: int, target: Target, mode: str) -> NoReturn:
     try:
         confine.die_with_parent()
         step_batch_once(target, mode)
-        os.write(descriptor, READY)
+        os.write(descriptor, messages.READY)
     finally:
         os._exit(0)

@@ -33,12 +33,12 @@ from proctor.errors import ProctorError
 from proctor.models.control import Code
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.results import EnvOutcome, RequestError
+from proctor.server.sandbox.attacks import AttackResult, AttackTargets, SandboxProbe, find_left_file
 from proctor.server.sandbox.messages import Work
 from proctor.server.sandbox.pool import bubblewrap, cgroups
 from proctor.server.sandbox.pool.container_pool import ENGINES
 from proctor.server.sandbox.pool.worker_executor import WorkerExecutor, run_blocking
 from proctor.server.sandbox.pool.worker_pool import COST, WorkerPool
-from proctor.server.sandbox.probe.attacks import AttackResult, AttackTargets, SandboxProbe, find_left_file
 from proctor.server.sandbox.tiers import MIB, SandboxLimits, SandboxRequest, Tier
 from proctor.server.sandbox.worker.seccomp import Architecture, here
 
@@ -307,7 +307,7 @@ def lay_out_decoys() -> Iterator[Decoys]:
         yield decoys
 
 
-TARGET: Final = Target("proctor.server.sandbox.probe.attacks:Probing")
+TARGET: Final = Target("proctor.server.sandbox.attacks:Probing")
 WORK: Final = Work(TARGET.text, {}, False, False, None, None, False)
 PATIENCE_SECONDS: Final = 10.0
 START_SECONDS: Final = 30.0
@@ -315,7 +315,7 @@ ENDING: Final = frozenset((SandboxProbe.MEMORY_BOMB, SandboxProbe.MEMORY_OF_MANY
 """What the kernel may answer by ending the process."""
 QUICK: Final = tuple(probe for probe in SandboxProbe if probe is not SandboxProbe.MEMORY_OF_MANY)
 """What is tried whenever a server starts: all but the one that takes the memory of a whole limit several times."""
-PLAIN: Final = "import sys; sys.path[:] = sys.argv[1:]; from proctor.server.sandbox.probe.attacks import main; main()"
+PLAIN: Final = "import sys; sys.path[:] = sys.argv[1:]; from proctor.server.sandbox.attacks import main; main()"
 LOGS: Final = ("proctor.sandbox", "proctor.environment")
 SHARED: Final = "all sessions are in the server's own process"
 

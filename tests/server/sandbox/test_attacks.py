@@ -12,16 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from proctor.server.sandbox.probe import attacks
-from proctor.server.sandbox.probe.attacks import (
-    ATTEMPTS,
-    AttackTargets,
-    Probing,
-    SandboxProbe,
-    find_left_file,
-    try_attack,
-)
-from proctor.server.sandbox.probe.run import LIMITS, VARIABLE, Decoys, lay_out_decoys
+from proctor.server.sandbox import attacks
+from proctor.server.sandbox.attacks import ATTEMPTS, AttackTargets, Probing, SandboxProbe, find_left_file, try_attack
+from proctor.server.sandbox.probe import LIMITS, VARIABLE, Decoys, lay_out_decoys
 from proctor.server.sandbox.tiers import MIB
 
 
@@ -136,7 +129,7 @@ def test_an_episode_without_a_name_leaves_nothing(monkeypatch: pytest.MonkeyPatc
 
 BOMBS = """
 import json, resource, sys
-from proctor.server.sandbox.probe.attacks import AttackTargets, try_attack
+from proctor.server.sandbox.attacks import AttackTargets, try_attack
 
 bait = AttackTargets.model_validate_json(sys.stdin.read())
 free = try_attack(bait).succeeded

@@ -1,1 +1,0 @@
-"""What each tier really blocks on this host."""
