@@ -21,9 +21,7 @@ from proctor.envs.gym_adapter import (
     AdaptedEnvironment,
     AdaptedObservation,
     GymEnvironment,
-    action_model,
     is_quick,
-    observation_model,
     parse_reward,
     render_scene,
 )
@@ -330,10 +328,11 @@ def test_only_what_is_known_to_be_quick_is_called_quick(env: gym.Env[Any, Any], 
 def test_equal_spaces_share_their_models() -> None:
     one, other = GymEnvironment(gym.make("CartPole-v1")), GymEnvironment(gym.make("CartPole-v1"))
 
-    assert one.action_type is other.action_type is action_model(Discrete(2))
+    assert one.action_type is other.action_type
     assert one.observation_type is other.observation_type
-    assert action_model(Discrete(3)) is not action_model(Discrete(2))
-    assert observation_model(Discrete(3)).codec is not observation_model(Discrete(2)).codec
+    third = GymEnvironment(Echo(Discrete(4), Discrete(3)))
+    assert third.action_type is not one.action_type
+    assert third.observation_type.codec is not one.observation_type.codec
 
 
 def test_the_schemas_are_those_of_the_spaces() -> None:
@@ -410,7 +409,7 @@ class Typed(AdaptedEnvironment[Chosen, AdaptedObservation, State]):
 
 def test_typed_models_of_ones_own_make_the_tools() -> None:
     environment = Typed(Echo())
-    environment.observation_type = observation_model(Echo().observation_space)
+    environment.observation_type = GymEnvironment(Echo()).observation_type
     seen = environment.reset()
     box = environment.toolbox()
 

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proctor
-from proctor.envs import source_digest
-from proctor.envs.source_digest import digest_class, digest_environment
-from proctor.envs.targets import Target
+from proctor.envs import targets
+from proctor.envs.targets import Target, digest_class, digest_environment
 from tests.replay.environments import Adding
 
 CLASS = "class Thing: pass\n"
@@ -46,7 +45,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package
 
 
 def digest_of(module: str) -> str:
-    source_digest._digest.cache_clear()
+    targets._digest.cache_clear()
     sys.modules.pop(module, None)
     return digest_class(import_module(module).Thing)
 
@@ -164,7 +163,7 @@ def test_a_wheel_has_the_digest_of_the_checkout_that_it_was_built_from(tmp_path:
         archive.extractall(tmp_path / "site")
 
     assert (tmp_path / "site/proctor/examples/governed_agent.py").is_file()
-    assert source_digest._digest(tmp_path / "site/proctor") == source_digest._digest(checkout / "src/proctor") != ""
+    assert targets._digest(tmp_path / "site/proctor") == targets._digest(checkout / "src/proctor") != ""
 
 
 def test_a_link_to_a_folder_is_not_followed(package: Package, tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ def test_a_link_to_a_folder_is_not_followed(package: Package, tmp_path: Path) ->
 
 
 def test_too_many_files_are_no_environment(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_digest, "MOST_FILES", 2)
+    monkeypatch.setattr(targets, "MOST_FILES", 2)
     package("here", {f"own_many/{name}.py": CLASS for name in ("__init__", "a", "b")})
 
     assert digest_of("own_many") == ""
@@ -200,12 +199,12 @@ def test_any_change_of_any_file_changes_the_digest(tmp_path_factory: Any, files:
     folder = tmp_path_factory.mktemp("any")
     for name, content in files.items():
         (folder / f"{name}.py").write_bytes(content)
-    source_digest._digest.cache_clear()
-    before = source_digest._digest(folder)
+    targets._digest.cache_clear()
+    before = targets._digest(folder)
 
     name = min(files)
     (folder / f"{name}.py").write_bytes(files[name] + b"#")
-    kept = source_digest._digest(folder)
-    source_digest._digest.cache_clear()
+    kept = targets._digest(folder)
+    targets._digest.cache_clear()
 
-    assert kept == before != source_digest._digest(folder)
+    assert kept == before != targets._digest(folder)

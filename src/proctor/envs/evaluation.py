@@ -25,8 +25,7 @@ from proctor.errors import ValidationError
 
 SUCCESS_KEYS: Final = ("goal_reached", "is_success")
 SCORE_KEY: Final = "score"
-Z95: Final = 1.959963984540054
-"""Standard deviations either side of the mean that hold 95 % of a normal distribution."""
+Z95: Final = 1.959963984540054  # standard deviations either side of the mean that hold 95 % of a normal distribution
 
 Env = gym.Env[Any, Any]
 
@@ -87,9 +86,10 @@ def play_stepwise(env: Env, policy: Policy, seed: int) -> Generator[None, None, 
         steps += 1
         total_reward += float(reward)
         yield
-    return EpisodeResult(
-        seed, steps, total_reward, bool(terminated), bool(truncated), _read_success(info), _read_score(info)
-    )
+    success = next((bool(info[key]) for key in SUCCESS_KEYS if key in info), None)
+    said = info.get(SCORE_KEY)
+    score = float(said) if isinstance(said, Real) and not isinstance(said, bool) else None
+    return EpisodeResult(seed, steps, total_reward, bool(terminated), bool(truncated), success, score)
 
 
 def play_episode(env: Env, policy: Policy, seed: int) -> EpisodeResult:
@@ -155,18 +155,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - reach, mean + reach)
 
 
-def _read_success(info: Mapping[str, Any]) -> bool | None:
-    said = [info[key] for key in SUCCESS_KEYS if key in info]
-    return bool(said[0]) if said else None
-
-
-def _read_score(info: Mapping[str, Any]) -> float | None:
-    said = info.get(SCORE_KEY)
-    return float(said) if isinstance(said, Real) and not isinstance(said, bool) else None
-
-
-RANDOM_STREAM: Final = int(Stream.POLICY)
-"""The stream of the random policy; those of an environment's own policies follow it."""
+RANDOM_STREAM: Final = int(Stream.POLICY)  # those of an environment's own policies follow it
 
 
 class RandomPolicy:
@@ -196,10 +185,8 @@ def _make_random(env: Env) -> Policy:
     return RandomPolicy(env.action_space)
 
 
-GENERAL_POLICIES: Final[Mapping[str, PolicyEntry]] = {
-    "random": PolicyEntry("any action, whatever is observed", _make_random)
-}
-"""The policies that play any environment."""
+# The policies that play any environment.
+GENERAL_POLICIES: Final = {"random": PolicyEntry("any action, whatever is observed", _make_random)}
 
 
 def find_policies(env: Env) -> Mapping[str, PolicyEntry]:

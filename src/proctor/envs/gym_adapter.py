@@ -45,20 +45,20 @@ from proctor.models.wire import PLAIN, Action, Encoding, Observation, State, ass
 GymEnv = gym.Env[Any, Any]
 Names = tuple[str, ...] | None
 
-LONGEST: Final = 3000
-"""Characters of an author's text that agents are told."""
+LONGEST: Final = 3000  # characters of an author's text that agents are told
 
 _encode = msgspec.json.Encoder().encode
 
 
 def space_toolbox(env: GymEnv, made: Callable[[Any], Action], latest: Callable[[], Observation]) -> Toolbox:
     """Return the tools of an environment; `made` turns a value of its action space into an action."""
+    doc = type(env.unwrapped).__doc__
     observe, act, model = _tools(
         _encode(described(env.action_space)),
         _encode(described(env.observation_space)),
         find_action_names(env),
-        read_doc_section(env, "Action Space"),
-        read_doc_section(env, "Observation Space"),
+        read_doc_section(doc, "Action Space"),
+        read_doc_section(doc, "Observation Space"),
     )
     validate: Callable[[bytes], Any] = model.__pydantic_validator__.validate_json
 
@@ -89,11 +89,7 @@ def find_action_names(env: GymEnv) -> Names:
         found = inner.get_action_meanings()
     if found is None:
         found = (inner.metadata or {}).get("action_names")
-    return _fit_names(found, env.action_space)
-
-
-def _fit_names(found: object, space: gym.Space[Any]) -> Names:
-    """Return names that fit the space, else None."""
+    space = env.action_space
     if not isinstance(space, spaces.Discrete):
         return None
     if isinstance(found, Mapping):
@@ -104,15 +100,11 @@ def _fit_names(found: object, space: gym.Space[Any]) -> Names:
     return names if len(set(names)) == space.n else None
 
 
-def read_doc_section(env: GymEnv, heading: str) -> str:
-    """Return the section under this heading of the environment's docstring; "" if it has none."""
-    return _extract_section(type(env.unwrapped).__doc__ or "", f"## {heading}".lower())
-
-
 @lru_cache(maxsize=128)
-def _extract_section(doc: str, heading: str) -> str:
-    lines = cleandoc(doc).splitlines()
-    starts = [place for place, line in enumerate(lines) if line.strip().lower() == heading]
+def read_doc_section(doc: str | None, heading: str) -> str:
+    """Return the section under this heading of an environment's docstring; "" if it has none."""
+    lines = cleandoc(doc or "").splitlines()
+    starts = [place for place, line in enumerate(lines) if line.strip().lower() == f"## {heading}".lower()]
     if not starts:
         return ""
     section = lines[starts[0] + 1 :]
@@ -121,41 +113,29 @@ def _extract_section(doc: str, heading: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-RGB_ARRAY: Final = "rgb_array"
-CHANNELS: Final = (1, 3, 4)
-"""Grey, RGB, RGBA."""
-MOST_BYTES: Final = 2**24
-"""Of a picture that is kept."""
-_RAISED: Final = (Exception, SystemExit)
-"""What somebody else's code may raise."""
+CHANNELS: Final = (1, 3, 4)  # grey, RGB, RGBA
+MOST_BYTES: Final = 2**24  # of a picture that is kept
+_RAISED: Final = (Exception, SystemExit)  # what somebody else's code may raise
 
 
 def render_scene(env: GymEnv, *, begins: bool) -> dict[str, Any] | None:
     """Return a picture of where the environment stands, as a scene or as its frame; None: it draws none."""
-    picture = _render_pixels(env)
-    return None if picture is None else make_pixels_scene(pack_array(picture, compress=True), begins=begins)
-
-
-def _render_pixels(env: GymEnv) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     try:
-        picture = env.render() if env.render_mode == RGB_ARRAY else None
+        picture = env.render() if env.render_mode == "rgb_array" else None
     except _RAISED:
         return None
-    return picture if isinstance(picture, np.ndarray) and _is_picture(picture) else None
-
-
-def _is_picture(found: np.ndarray[Any, Any]) -> bool:
-    """Return whether an array is height by width, of bytes, with channels or without, and not too large."""
-    shaped = found.ndim == 2 or (found.ndim == 3 and found.shape[2] in CHANNELS)
-    return bool(found.dtype == np.uint8 and shaped and 0 < found.nbytes <= MOST_BYTES)
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or not 0 < picture.nbytes <= MOST_BYTES:
+        return None
+    if picture.ndim != 2 and (picture.ndim != 3 or picture.shape[2] not in CHANNELS):
+        return None
+    return make_pixels_scene(pack_array(picture, compress=True), begins=begins)
 
 
 AnySpace = gym.Space[Any]
 
+# Where the environments live whose steps take microseconds, and the wrappers that add some, as long as nothing is drawn.
 QUICK: Final = ("proctor.envs.", "gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
-"""Where the environments live whose steps take microseconds."""
 THIN: Final = ("gymnasium.wrappers.", "proctor.envs.")
-"""Where the wrappers live that add microseconds, as long as nothing is drawn."""
 LARGEST_SEED: Final = 2**64 - 1
 MOST_AGENTS: Final = 1000
 
@@ -205,21 +185,19 @@ class AdaptedEnvironment(Environment[ActT, ObsT, StateT]):
         if seed is not None:
             seed = parse_count("seed", seed, 0, LARGEST_SEED, clause="ENV-RESET-P2")
         observation, info = self._env.reset(seed=seed, options=options)
-        answer = self._answer(observation, None, False, False, info)
+        self._latest = self._answer(observation, None, False, False, info)
         self._episode_id = episode_id
         self._step_count = 0
-        self._latest = answer
-        return answer
+        return self._latest
 
     def step(self, action: ActT) -> ObsT:
         """Return what the action leads to; `metadata` is Gymnasium's info."""
         observation, reward, terminated, truncated, info = self._env.step(self._convert_action(action))
         if type(reward) is not float or not math.isfinite(reward):
             reward = parse_reward(reward)
-        answer = self._answer(observation, reward, bool(terminated), bool(truncated), info)
+        self._latest = self._answer(observation, reward, bool(terminated), bool(truncated), info)
         self._step_count += 1
-        self._latest = answer
-        return answer
+        return self._latest
 
     def _answer(
         self, observation: Any, reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
@@ -311,8 +289,8 @@ class GymEnvironment(AdaptedEnvironment[AdaptedAction, AdaptedObservation, State
 
     def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
-        self.action_type = action_model(env.action_space)
-        self.observation_type = observation_model(env.observation_space)
+        self.action_type = action_model(_encode(described(env.action_space)))
+        self.observation_type = observation_model(_encode(described(env.observation_space)))
 
     def _convert_action(self, action: AdaptedAction) -> Any:
         return action.action
@@ -321,10 +299,10 @@ class GymEnvironment(AdaptedEnvironment[AdaptedAction, AdaptedObservation, State
         return observation
 
     def _generate_toolbox(self) -> Toolbox:
-        return space_toolbox(self._env, self._action_from_value, self.latest)
+        def make_action(value: Any) -> AdaptedAction:
+            return assemble_model(self.action_type, {"action": value})
 
-    def _action_from_value(self, value: Any) -> AdaptedAction:
-        return assemble_model(self.action_type, {"action": value})
+        return space_toolbox(self._env, make_action, self.latest)
 
     def describe_observation(self, observation: AdaptedObservation) -> str:
         """Return each part of the observation on a line of its own."""
@@ -336,30 +314,17 @@ class GymEnvironment(AdaptedEnvironment[AdaptedAction, AdaptedObservation, State
         return State(episode_id=self._episode_id, step_count=self._step_count)
 
 
-def action_model(space: AnySpace) -> type[AdaptedAction]:
-    """Return the action model of all spaces that are described as this one is."""
-    return _action_model(_encode(described(space)))
-
-
-def observation_model(space: AnySpace) -> type[AdaptedObservation]:
-    """Return the observation model of all spaces that are described as this one is."""
-    return _observation_model(_encode(described(space)))
-
-
 @lru_cache(maxsize=64)
-def _codec(description: bytes) -> Codec:
-    return codec_of(space_from(msgspec.json.decode(description)))
-
-
-@lru_cache(maxsize=64)
-def _action_model(description: bytes) -> type[AdaptedAction]:
-    field: Any = (Annotated[Any, InSpace(_codec(description))], ...)
+def action_model(description: bytes) -> type[AdaptedAction]:
+    """Return the action model of all spaces that are described like this, in JSON."""
+    field: Any = (Annotated[Any, InSpace(codec_of(space_from(msgspec.json.decode(description))))], ...)
     return create_model("AdaptedAction", __base__=AdaptedAction, __doc__=AdaptedAction.__doc__, action=field)
 
 
 @lru_cache(maxsize=64)
-def _observation_model(description: bytes) -> type[AdaptedObservation]:
-    codec = _codec(description)
+def observation_model(description: bytes) -> type[AdaptedObservation]:
+    """Return the observation model of all spaces that are described like this, in JSON."""
+    codec = codec_of(space_from(msgspec.json.decode(description)))
     # Not bounded: what an environment observes beyond its own bounds still reaches whoever reads it.
     field: Any = (Annotated[Any, InSpace(codec, bounded=False)], ...)
     model = create_model(
@@ -386,11 +351,7 @@ def is_quick(env: GymEnv) -> bool:
         return False
     layer = env
     while isinstance(layer, gym.Wrapper):
-        if not _lives_in(layer, THIN):
+        if not type(layer).__module__.startswith(THIN):
             return False
         layer = layer.env
-    return _lives_in(layer, QUICK)
-
-
-def _lives_in(layer: GymEnv, places: tuple[str, ...]) -> bool:
-    return type(layer).__module__.startswith(places)
+    return type(layer).__module__.startswith(QUICK)

@@ -11,7 +11,7 @@ Rule 5: whatever a module raises while it is imported, an exit too, becomes a Va
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,11 @@ from proctor.envs.plume.config import ComponentKind, EnvironmentConfig
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.registration import register
 from proctor.errors import RenderingError, ValidationError
+
+Tree: TypeAlias = dict[str, Any]
+RENDER_MODE: Final = "render_mode"
+# What a constructor may raise for a keyword's value that it does not like.
+REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError, SystemExit)
 
 
 def add_working_directory() -> None:
@@ -58,13 +63,6 @@ def import_member(module: str, member: str, *, installed: bool = False) -> Any:
     return found
 
 
-Tree: TypeAlias = dict[str, Any]
-RENDER_MODE: Final = "render_mode"
-
-# What a constructor may raise for a keyword's value that it does not like.
-REFUSALS: Final = (TypeError, ValueError, KeyError, AttributeError, AssertionError, SystemExit)
-
-
 def parse_settings(settings: Iterable[str]) -> Tree:
     """Return `key=value` texts as a tree: dots go down, a value is JSON or else a string."""
     tree: Tree = {}
@@ -73,15 +71,11 @@ def parse_settings(settings: Iterable[str]) -> Tree:
         path = key.strip().split(".")
         if not equals or not all(path):
             raise ValidationError("not a setting", found=text, expected="KEY=VALUE, such as max_steps=200")
-        _put(tree, path, _parse_value(value.strip()))
+        try:
+            _put(tree, path, json.loads(value))
+        except ValueError:
+            _put(tree, path, value.strip())
     return tree
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _put(tree: Tree, path: Sequence[str], value: Any) -> None:
@@ -103,14 +97,14 @@ def make_env(env_id: str, tree: Tree, render_mode: str | None = None) -> Env:
     creator = find_creator(spec)
     asked = tree.get(RENDER_MODE)
     tree = {key: value for key, value in tree.items() if key != RENDER_MODE}
-    render_mode = asked if render_mode is None else render_mode
-    if render_mode is not None:
-        _check_render_mode(env_id, creator, render_mode)
+    mode = asked if render_mode is None else render_mode
     keywords = constructor_keywords(env_id, creator, tree)
     # Not every constructor knows the keyword, so it is passed only where it says something.
-    mode: Tree = {} if render_mode is None else {RENDER_MODE: render_mode}
+    if mode is not None:
+        _check_render_mode(env_id, creator, mode)
+        keywords[RENDER_MODE] = mode
     try:
-        return gym.make(spec, disable_env_checker=True, **mode, **keywords)
+        return gym.make(spec, disable_env_checker=True, **keywords)
     except ValidationError:
         raise
     except REFUSALS as problem:
@@ -167,17 +161,12 @@ def list_keywords(creator: Callable[..., Any]) -> dict[str, Any]:
 
 def constructor_keywords(env_id: str, creator: Callable[..., Any], tree: Tree) -> dict[str, Any]:
     """Return the settings as keywords of the constructor, or raise a ValidationError for one that it does not know."""
-    own = ["config"] if is_plume(creator) else ["max_episode_steps"]
-    known = [*list_keywords(creator), *own]
+    known = [*list_keywords(creator), "config" if is_plume(creator) else "max_episode_steps"]
     unknown = [key for key in tree if key not in known]
-    if unknown and not _takes_anything(creator):
+    parameters = inspect.signature(creator).parameters.values()
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         raise ValidationError(f"{env_id} has no such setting", found=unknown[0], expected=f"one of {', '.join(known)}")
     return {"config": _build_plume_config(tree)} if is_plume(creator) and tree else dict(tree)
-
-
-def _takes_anything(creator: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(creator).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _build_plume_config(tree: Tree) -> Tree:
@@ -186,22 +175,19 @@ def _build_plume_config(tree: Tree) -> Tree:
     defaults = {str(kind): EnvironmentConfig.model_fields[kind].get_default().model_dump() for kind in ComponentKind}
     for key, value in tree.items():
         if key in defaults:
-            values[key] = _overlay_part(values.get(key, defaults[key]), _as_component_spec(value))
+            part, options = values.get(key, defaults[key]), _as_component_spec(value)
+            # Another type of part keeps none of the old options.
+            values[key] = {**part, **options} if options.get("type", part["type"]) == part["type"] else options
         elif key != "config":
             values[key] = value
     return values
 
 
-def _overlay_part(part: Mapping[str, Any], options: Mapping[str, Any]) -> Tree:
-    """Return `part` with `options` on top; another type of part keeps none of the old options."""
-    return {**part, **options} if options.get("type", part["type"]) == part["type"] else dict(options)
-
-
 def _check_render_mode(env_id: str, creator: Callable[..., Any], mode: str) -> None:
     metadata = getattr(creator, "metadata", None)
     modes = [] if metadata is None else metadata.get("render_modes") or []
-    if metadata is None or mode in modes:
-        return
-    if not modes:
-        raise RenderingError(f"{env_id} draws no pictures", found=mode, expected="no render mode")
-    raise RenderingError(f"{env_id} does not draw so", found=mode, expected=f"one of {', '.join(map(str, modes))}")
+    if metadata is not None and mode not in modes:
+        expected = f"one of {', '.join(map(str, modes))}" if modes else "no render mode"
+        raise RenderingError(
+            f"{env_id} {'does not draw so' if modes else 'draws no pictures'}", found=mode, expected=expected
+        )

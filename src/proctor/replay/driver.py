@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError as ModelError
 
 from proctor.access.redaction import HIDDEN
-from proctor.envs.source_digest import digest_class, digest_environment
-from proctor.envs.targets import AnyEnvironment, Target, Vector
+from proctor.envs.targets import AnyEnvironment, Target, Vector, digest_class, digest_environment
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.rows import check_value_count
 from proctor.models.arrays import array_to_lists, pack_array

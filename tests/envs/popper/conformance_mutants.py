@@ -14,9 +14,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from proctor.envs.popper.board import COLUMN_FULL, NOBODY, NOTHING_THERE, Board, run_length
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.game import Game
+from proctor.envs.popper.game import COLUMN_FULL, NOBODY, NOTHING_THERE, Board, Game, run_length
 from proctor.errors import ValidationError
 
 Make = Callable[..., Any]
@@ -109,7 +108,8 @@ def rewritten(board: Board) -> None:
     board.cells[:] = 0
     for column, stack in enumerate(board.stacks):
         board.cells[: len(stack), column] = stack
-        board._update_bits(column)
+    twin = Board(board.cells, board.held, board._pool)
+    board._occupied, board._roomy = twin._occupied, twin._roomy
 
 
 # ---------------------------------------------------------------------------------------------------------- settings

@@ -124,7 +124,7 @@ def test_rows_fall_when_the_schedule_says_and_time_is_up_after_600_steps() -> No
     terminated = truncated = False
     for step in range(1, 601):
         # Emptied before every step, so that nothing overflows.
-        env._game.board = type(env._game.board).empty(12, 3, (1, 2, 3))
+        env._game.board = type(env._game.board)(np.zeros((12, 3), np.int32), -1, (1, 2, 3))
         _, _, terminated, truncated, info = env.step(0)
         if env._game.board.cells.any():
             falls.append(step / 10)

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.envs.popper.board import NOBODY
 from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.popper.game import NOBODY
 from proctor.envs.popper.policies import GameTracker
 from tests.envs.popper.games import settings_of_a_game
 

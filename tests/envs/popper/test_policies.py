@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.envs.evaluation import Policy, make_policy
-from proctor.envs.popper.board import NOBODY, Board
 from proctor.envs.popper.env import ColumnPopperEnv
+from proctor.envs.popper.game import NOBODY, Board
 from proctor.envs.popper.policies import POLICIES, Greedy, apply_move, iterate_moves
 from proctor.errors import MissingExtraError, ValidationError
 from tests.envs.popper.games import boards, settings_of_a_game
@@ -119,7 +119,7 @@ def test_a_policy_that_knows_the_rules_needs_a_column_popper(name: str) -> None:
 
 
 def test_only_the_search_needs_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("popper.beam_search", "popper.beam_search_kernels", "vector.kernels"):
+    for module in ("popper.beam_search", "popper.beam_search", "vector.kernels"):
         monkeypatch.delitem(sys.modules, f"proctor.envs.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     env = ColumnPopperEnv()

@@ -9,10 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.rules import LONGEST, STANDARD_CURVE, Schedule, parse_schedule
+from proctor.envs.popper.rules import LONGEST, PopperRules
 from proctor.errors import ValidationError
 from tests.envs.popper.games import curves, settings_of_a_game
 
+NO_CURVES: list[Any] = [
+    (),
+    "ab",
+    "",
+    None,
+    5,
+    [(5, 5)],
+    [(0, 0)],
+    [(0, 100.0)],
+    [(0, 100), (0, 50)],
+    [(0, 100), (50, 60), (20, 60)],
+    [(0, 100, 5)],
+    [0, 100],
+    [(0, True)],
+    ["ab"],
+]
 REFUSED: list[tuple[str, Any, str]] = [
     ("number_pool", (), "POP-INIT-P1"),
     ("number_pool", (0,), "POP-INIT-P1"),
@@ -26,9 +42,9 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("strict_invalid", 1, "POP-INIT-P2"),
     ("strict_invalid", None, "POP-INIT-P2"),
     ("include_time_left_norm", "yes", "POP-INIT-P2"),
-    ("duration_ms", 0, "POP-INIT-P3"),
-    ("action_ms", 0.5, "POP-INIT-P3"),
-    ("fall_curve", [(5, 5)], "POP-INIT-P4"),
+    *(("duration_ms", duration, "POP-INIT-P3") for duration in (0, -1, 1.5, True, "60", LONGEST + 1, None)),
+    *(("action_ms", action, "POP-INIT-P3") for action in (0, 0.5, 100.0, True, LONGEST + 1)),
+    *(("fall_curve", curve, "POP-INIT-P4") for curve in NO_CURVES),
     ("manual_fall", "slow", "POP-INIT-P5"),
     ("manual_fall", [], "POP-INIT-P5"),
     ("manual_fall", np.array(["one_row", "b"]), "POP-INIT-P5"),
@@ -75,19 +91,26 @@ STANDARD_FALLS = [3, 6, 9, 12, 15, 18, *range(20, 41, 2), *range(41, 61)]
 
 
 def test_the_standard_falls_are_those_of_the_contract() -> None:
-    seconds = [tick / 1000 for tick in Schedule().falls()]
+    seconds = [tick / 1000 for tick in scheduled(ColumnPopperEnv().rules)]
 
     assert seconds == STANDARD_FALLS
     assert len(seconds) == 37
 
 
-def ticked(schedule: Schedule, ticks: int) -> list[int]:
-    """Return the falls of the first ticks, by an accumulator that is read at every tick."""
+def scheduled(rules: PopperRules) -> list[int]:
+    """Return the ticks of all falls of a game without a manual one."""
+    falls = [rules.next_fall(0)]
+    while falls[-1] <= rules.last_tick:
+        falls.append(rules.next_fall(falls[-1]))
+    return falls[:-1]
+
+
+def ticked(rules: PopperRules) -> list[int]:
+    """Return the same falls, by an accumulator that is read at every tick."""
     falls, accumulated = [], 0
-    for tick in range(1, ticks + 1):
-        elapsed = tick * schedule.action_ms
-        accumulated += schedule.action_ms
-        if accumulated >= schedule.interval_at(elapsed)[0]:
+    for elapsed in range(rules.action_ms, rules.last_tick + 1, rules.action_ms):
+        accumulated += rules.action_ms
+        if accumulated >= rules.interval_at(elapsed)[0]:
             falls.append(elapsed)
             accumulated = 0
     return falls
@@ -95,16 +118,14 @@ def ticked(schedule: Schedule, ticks: int) -> list[int]:
 
 @given(duration=st.integers(1, 20_000), action=st.integers(1, 900), curve=curves())
 def test_computed_falls_are_those_that_ticking_finds(duration: int, action: int, curve: list[tuple[int, int]]) -> None:
-    schedule = parse_schedule(duration, action, curve)
+    rules = ColumnPopperEnv(duration_ms=duration, action_ms=action, fall_curve=curve).rules
 
-    assert list(schedule.falls()) == ticked(schedule, schedule.last_tick // action)
+    assert scheduled(rules) == ticked(rules)
 
 
 @given(curve=curves(), elapsed=st.integers(0, 20_000))
 def test_the_interval_is_that_of_the_last_stretch_that_has_begun(curve: list[tuple[int, int]], elapsed: int) -> None:
-    schedule = parse_schedule(1, 1, curve)
-
-    interval, until = schedule.interval_at(elapsed)
+    interval, until = ColumnPopperEnv(fall_curve=curve).rules.interval_at(elapsed)
 
     assert interval == [interval for begins, interval in curve if begins <= elapsed][-1]
     assert until == min((begins for begins, _ in curve if begins > elapsed), default=math.inf)
@@ -112,42 +133,7 @@ def test_the_interval_is_that_of_the_last_stretch_that_has_begun(curve: list[tup
 
 @given(duration=st.integers(1, 10_000), action=st.integers(1, 10_000))
 def test_the_last_tick_is_the_first_at_or_after_the_duration(duration: int, action: int) -> None:
-    last = Schedule(duration, action).last_tick
+    last = ColumnPopperEnv(duration_ms=duration, action_ms=action).rules.last_tick
 
     assert last % action == 0
     assert last - action < duration <= last
-
-
-@pytest.mark.parametrize("duration", [0, -1, 1.5, True, "60", LONGEST + 1, None])
-def test_a_duration_is_whole_milliseconds(duration: Any) -> None:
-    with pytest.raises(ValidationError, match="POP-INIT-P3"):
-        parse_schedule(duration, 100, STANDARD_CURVE)
-
-
-@pytest.mark.parametrize("action", [0, 100.0, True, LONGEST + 1])
-def test_an_action_takes_whole_milliseconds(action: Any) -> None:
-    with pytest.raises(ValidationError, match="POP-INIT-P3"):
-        parse_schedule(60_000, action, STANDARD_CURVE)
-
-
-@pytest.mark.parametrize(
-    "curve",
-    [
-        (),
-        "ab",
-        None,
-        5,
-        [(1, 100)],
-        [(0, 0)],
-        [(0, 100.0)],
-        [(0, 100), (0, 50)],
-        [(0, 100), (50, 60), (20, 60)],
-        [(0, 100, 5)],
-        [0, 100],
-        [(0, True)],
-        ["ab"],
-    ],
-)
-def test_a_curve_is_pairs_in_the_order_of_time(curve: Any) -> None:
-    with pytest.raises(ValidationError, match="POP-INIT-P4"):
-        parse_schedule(60_000, 100, curve)

@@ -16,8 +16,7 @@ from proctor.contracts.arguments import is_choice
 from proctor.contracts.chance import Stream, derive_key
 from proctor.contracts.guarded_env import NO_SNAPSHOT, GuardedEnv
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, LifecycleMethod, guard
-from proctor.envs.popper.board import NOBODY, Board
-from proctor.envs.popper.game import NO_ACTION, Game, first_board
+from proctor.envs.popper.game import NO_ACTION, NOBODY, Board, Game
 from proctor.envs.popper.rewards import RewardTable
 from proctor.envs.popper.rules import CONTRACT_BOARD, LARGEST_VALUE, STANDARD_CURVE, PopperRules, parse_rules
 from proctor.errors import ValidationError
@@ -28,14 +27,15 @@ def parse_board(board: Any, rules: PopperRules) -> NDArray[np.int32]:
     try:
         cells: NDArray[Any] = np.asarray(board)
     except ValueError:  # a ragged list
-        raise _board_error(board, rules) from None
-    allowed = (0, *rules.number_pool)
-    if (
-        cells.shape != (rules.height, rules.columns)
-        or cells.dtype.kind not in "iu"
-        or not np.isin(cells, allowed).all()
-    ):
-        raise _board_error(board, rules)
+        cells = np.empty(0)
+    is_board = cells.shape == (rules.height, rules.columns) and cells.dtype.kind in "iu"
+    if not is_board or not np.isin(cells, (0, *rules.number_pool)).all():
+        raise ValidationError(
+            "not a board",
+            found=board,
+            expected=f"{rules.height} rows of {rules.columns} integers, 0 or one of {rules.number_pool}",
+            clause="POP-RESET-P1",
+        )
     if ((cells[1:] > 0) & (cells[:-1] == 0)).any():
         raise ValidationError(
             "a board with a hole", found=board, expected="columns that hang from the top", clause="POP-RESET-P1"
@@ -66,20 +66,10 @@ def parse_selection(selection: Any, stacks: Sequence[Sequence[int]]) -> int:
     )
 
 
-def _board_error(board: object, rules: PopperRules) -> ValidationError:
-    return ValidationError(
-        "not a board",
-        found=board,
-        expected=f"{rules.height} rows of {rules.columns} integers, 0 or one of {rules.number_pool}",
-        clause="POP-RESET-P1",
-    )
-
-
 Observation: TypeAlias = dict[str, NDArray[Any]]
 Step: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
 
-VERSION: Final = "1.0.0"
-"""The tag of the observation's schema."""
+VERSION: Final = "1.0.0"  # the tag of the observation's schema
 
 
 class ColumnPopperEnv(GuardedEnv[Observation, Any]):
@@ -103,8 +93,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
     reset_options = ("board", "selection")
     policies: ClassVar[str] = "proctor.envs.popper.policies"
-    fixed_board: ClassVar[tuple[int, int] | None] = None
-    """The one board, height by columns, that a subclass allows."""
+    fixed_board: ClassVar[tuple[int, int] | None] = None  # the one board, height by columns, that a subclass allows
 
     def __init__(
         self,
@@ -135,7 +124,13 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
             reward_preset=reward_preset,
         )
         self._check_board()
-        self.observation_space: Any = _observation_space(self._rules)
+        parts: dict[str, spaces.Space[Any]] = {
+            "board": spaces.Box(0, LARGEST_VALUE, (self._rules.height, self._rules.columns), np.int32),
+            "selection": spaces.Box(0, LARGEST_VALUE, (2,), np.int32),
+        }
+        if self._rules.include_time_left_norm:
+            parts["time_left_norm"] = spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.observation_space: Any = spaces.Dict(parts)
         self.action_space = spaces.Discrete(self._rules.columns + 1)
         self._columns = self._rules.columns
         self._tells_time = self._rules.include_time_left_norm
@@ -175,7 +170,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         """Return the board that the options ask for in the game of this seed."""
         rules, given = self._rules, options.get("board")
         if given is None:
-            board = first_board(rules, derive_key(episode_seed, Stream.SPAWN))
+            board = Board.first(rules, derive_key(episode_seed, Stream.SPAWN))
         else:
             board = Board(parse_board(given, rules), NOBODY, rules.number_pool)
         board.held = parse_selection(options.get("selection"), board.stacks)
@@ -234,7 +229,9 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         valid = game.board.valid_columns()
         mask = self._masks.get(valid)
         if mask is None:
-            mask = self._masks[valid] = _mask(valid, self._columns).copy
+            # The columns that are valid, and the fall, the last action, which always is.
+            flags = [*(valid >> column & 1 for column in range(self._columns)), 1]
+            mask = self._masks[valid] = np.array(flags, np.int8).copy
         return {
             "score": game.score,
             "time_left": left / 1000 if left > 0 else 0.0,
@@ -291,18 +288,3 @@ class ContractColumnPopperEnv(ColumnPopperEnv):
     """
 
     fixed_board = CONTRACT_BOARD
-
-
-def _mask(valid: int, columns: int) -> NDArray[np.int8]:
-    """Return the action mask for the columns that are valid, given as bits; the fall, the last action, always is."""
-    return np.array([*(valid >> column & 1 for column in range(columns)), 1], np.int8)
-
-
-def _observation_space(rules: PopperRules) -> spaces.Dict:
-    parts: dict[str, spaces.Space[Any]] = {
-        "board": spaces.Box(0, LARGEST_VALUE, (rules.height, rules.columns), np.int32),
-        "selection": spaces.Box(0, LARGEST_VALUE, (2,), np.int32),
-    }
-    if rules.include_time_left_norm:
-        parts["time_left_norm"] = spaces.Box(0.0, 1.0, (1,), np.float32)
-    return spaces.Dict(parts)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import JsonValue, StrictInt
+from pydantic import StrictInt
 
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.models.wire import Action, Observation, Packable, State, WireModel
@@ -35,7 +35,8 @@ class PopperObservation(Observation):
     @property
     def score(self) -> int:
         """Three points for every cell that has popped."""
-        return _integer(self.metadata.get("score"))
+        score = self.metadata.get("score")
+        return score if isinstance(score, int) else 0
 
     @property
     def time_left(self) -> float:
@@ -46,7 +47,8 @@ class PopperObservation(Observation):
     @property
     def pops_this_step(self) -> int:
         """How many cells popped."""
-        return _integer(self.metadata.get("pops_this_step"))
+        pops = self.metadata.get("pops_this_step")
+        return pops if isinstance(pops, int) else 0
 
     @property
     def action_mask(self) -> tuple[bool, ...]:
@@ -58,9 +60,8 @@ class PopperObservation(Observation):
     def reward_parts(self) -> dict[str, float]:
         """What the reward is made of; empty after a reset."""
         parts = self.metadata.get("reward_parts")
-        if not isinstance(parts, dict):
-            return {}
-        return {name: float(part) for name, part in parts.items() if isinstance(part, int | float)}
+        told = parts if isinstance(parts, dict) else {}
+        return {name: float(part) for name, part in told.items() if isinstance(part, int | float)}
 
     @property
     def fault(self) -> str | None:
@@ -78,11 +79,6 @@ class PopperState(State):
     score: int = 0
     total_reward: float = 0.0
     clock_ms: int = 0
-    held: int | None = None
-    """The column of the block that is held."""
+    held: int | None = None  # the column of the block that is held
     next_fall_ms: int | None = None
     fault: str | None = None
-
-
-def _integer(value: JsonValue) -> int:
-    return value if isinstance(value, int) else 0

@@ -8,12 +8,13 @@ Rule 4: `GameTracker` works out the clock and the held column from the rules, th
     Where an observation contradicts it, the observation wins.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from proctor.contracts.chance import Chance
 from proctor.envs.evaluation import GENERAL_POLICIES, RANDOM_STREAM, Env, Policy, PolicyEntry
-from proctor.envs.popper.board import NOBODY, TRIPLE, read_stacks, run_length
+from proctor.envs.popper.game import NOBODY, TRIPLE, read_stacks, run_length
 from proctor.envs.popper.rules import PopperRules
 from proctor.errors import ValidationError
 
@@ -31,14 +32,14 @@ class GameTracker:
     def forget(self) -> None:
         """Begin an episode."""
         self._elapsed = 0
-        self._due = self._rules.schedule.next_fall(0)
+        self._due = self._rules.next_fall(0)
         self.held = NOBODY
         self.stacks: list[list[int]] = [[] for _ in range(self._rules.columns)]
 
     @property
     def steps_left(self) -> int:
         """How many actions the clock still allows, at least one: whoever asks may act."""
-        return max(1, (self._rules.schedule.last_tick - self._elapsed) // self._rules.action_ms)
+        return max(1, (self._rules.last_tick - self._elapsed) // self._rules.action_ms)
 
     @property
     def steps_to_fall(self) -> int:
@@ -58,14 +59,16 @@ class GameTracker:
     def note(self, action: int) -> None:
         """Remember an action: the time that it takes and what it does to the hand."""
         is_fall = action == self._rules.columns
-        if not is_fall:
-            self._toggle(action)
+        if not is_fall and self.held == NOBODY:
+            self.held = action if self.stacks[action] else NOBODY
+        elif not is_fall and (action == self.held or len(self.stacks[action]) < self._rules.height):
+            self.held = NOBODY
         if is_fall and self._rules.fast_forward:
             self._elapsed = self._due
         else:
             self._elapsed += self._rules.action_ms
         if is_fall or self._elapsed >= self._due:
-            self._due = self._rules.schedule.next_fall(self._elapsed)
+            self._due = self._rules.next_fall(self._elapsed)
 
     def falls(self, steps: Sequence[int], *, after_fall: bool = False) -> list[int]:
         """Return how many scheduled falls come with each of these stretches, given by their actions.
@@ -75,22 +78,15 @@ class GameTracker:
         elapsed, due = self._elapsed, self._due
         if after_fall:
             elapsed += self._rules.action_ms
-            due = self._rules.schedule.next_fall(elapsed)
+            due = self._rules.next_fall(elapsed)
         counts: list[int] = []
         for stretch in steps:
             elapsed += stretch * self._rules.action_ms
             counts.append(0)
             while due <= elapsed:
                 counts[-1] += 1
-                due = self._rules.schedule.next_fall(due)
+                due = self._rules.next_fall(due)
         return counts
-
-    def _toggle(self, column: int) -> None:
-        stack = self.stacks[column]
-        if self.held == NOBODY:
-            self.held = column if stack else NOBODY
-        elif column == self.held or len(stack) < self._rules.height:
-            self.held = NOBODY
 
 
 GREEDY: Final = RANDOM_STREAM + 1
@@ -116,14 +112,11 @@ class Greedy:
     Like moves are told apart by a little chance: without it, two boards may follow each other for ever.
     """
 
-    PAIR: Final = 0.5
-    LENGTH: Final = 0.1
-    """What a pair at an open end adds, and what each cell of the longest column costs, in popped cells."""
-    SOONER: Final = 1.1
-    """What a cell counts that pops with the first move."""
+    PAIR: Final = 0.5  # what a pair at an open end adds, in popped cells
+    LENGTH: Final = 0.1  # what each cell of the longest column costs
+    SOONER: Final = 1.1  # what a cell counts that pops with the first move
     WHIM: Final = 1.0
-    WIDE: Final = 6
-    """Columns beyond which it looks at one move only: there are too many pairs of moves."""
+    WIDE: Final = 6  # columns beyond which it looks at one move only: there are too many pairs of moves
 
     def __init__(self, rules: PopperRules) -> None:
         self._rules = rules
@@ -146,13 +139,14 @@ class Greedy:
 
     def _choose(self) -> int:
         held, stacks = self._tracker.held, self._tracker.stacks
-        options = [
-            (self._promise(stacks, move), self._whim(k), move)
-            for k, move in enumerate(iterate_moves(stacks, held, self._rules.height))
-        ]
-        if not options:
+        best, popped, source, target = -math.inf, 0, NOBODY, NOBODY
+        for k, move in enumerate(iterate_moves(stacks, held, self._rules.height)):
+            pops, value = self._promise(stacks, move)
+            value += self.WHIM * self._chance.uniform(GREEDY, self._actions, k)
+            if value > best:
+                best, popped, (source, target) = value, pops, move
+        if source == NOBODY:
             return self._rules.columns
-        (popped, _), _, (source, target) = max(options, key=lambda option: option[0][1] + option[1])
         if held != NOBODY:
             return target
         has_room = max(map(len, stacks)) <= self._rules.height // 2 and not self._rules.fast_forward
@@ -169,9 +163,6 @@ class Greedy:
     def _value(self, stacks: Stacks, popped: int) -> tuple[float, int]:
         pairs = sum(run_length(stack) == TRIPLE - 1 for stack in stacks)
         return popped + self.PAIR * pairs - self.LENGTH * max(map(len, stacks)), popped
-
-    def _whim(self, index: int) -> float:
-        return self.WHIM * self._chance.uniform(GREEDY, self._actions, index)
 
 
 def iterate_moves(stacks: Stacks, held: int, height: int) -> Iterator[Move]:
@@ -200,31 +191,31 @@ def _make_toggler(env: Env) -> Policy:
     return Toggler()
 
 
-def _make_search_policy(rules: PopperRules) -> Policy:
+def _make_greedy(env: Env) -> Policy:
+    return Greedy(_find_rules(env))
+
+
+def _make_search_policy(env: Env) -> Policy:
+    rules = _find_rules(env)
     from proctor.envs.popper.beam_search import SearchPolicy
 
     return SearchPolicy(rules)
 
 
-def _for_rules(make: Callable[[PopperRules], Policy]) -> Callable[[Env], Policy]:
-    """Return a factory for a policy that needs to know the rules of Column Popper."""
-
-    def make_for(env: Env) -> Policy:
-        rules = getattr(env.unwrapped, "rules", None)
-        if not isinstance(rules, PopperRules):
-            raise ValidationError(
-                "this policy plays Column Popper only",
-                found=type(env.unwrapped).__name__,
-                expected="a Column Popper, or the policy 'random'",
-            )
-        return make(rules)
-
-    return make_for
+def _find_rules(env: Env) -> PopperRules:
+    rules = getattr(env.unwrapped, "rules", None)
+    if not isinstance(rules, PopperRules):
+        raise ValidationError(
+            "this policy plays Column Popper only",
+            found=type(env.unwrapped).__name__,
+            expected="a Column Popper, or the policy 'random'",
+        )
+    return rules
 
 
 POLICIES: Final[Mapping[str, PolicyEntry]] = {
     **GENERAL_POLICIES,
     "toggler": PolicyEntry("picks and puts back for ever: a return of 296 and no score", _make_toggler),
-    "greedy": PolicyEntry("pops what it can in two placements, else lets a row fall", _for_rules(Greedy)),
-    "search": PolicyEntry("searches many moves ahead", _for_rules(_make_search_policy)),
+    "greedy": PolicyEntry("pops what it can in two placements, else lets a row fall", _make_greedy),
+    "search": PolicyEntry("searches many moves ahead", _make_search_policy),
 }

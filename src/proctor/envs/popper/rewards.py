@@ -12,32 +12,22 @@ from typing import Any, Final
 from proctor.contracts.arguments import parse_number
 from proctor.errors import ValidationError
 
-LARGEST: Final = 1e9
-"""No weight is larger, so that no sum leaves the finite numbers."""
+LARGEST: Final = 1e9  # no weight is larger, so that no sum leaves the finite numbers
 
 
 @dataclass(frozen=True, slots=True)
 class RewardTable:
     """What each event of a step is worth; a row that is not named is worth nothing."""
 
-    valid_action: float = 0.0
-    """A pick, a placement, a put-back or a manual fall."""
-    popped_cell: float = 0.0
-    """Each cell that pops."""
-    step: float = 0.0
-    """Every step."""
-    invalid_action: float = 0.0
-    """A pick on an empty column."""
-    full_drop: float = 0.0
-    """A placement on a full column."""
-    overflow: float = 0.0
-    """A fall for which there is no room."""
-    time_up: float = 0.0
-    """The end by the clock."""
-    pair: float = 0.0
-    """Each column more, or less, whose two last blocks are equal."""
-    crowding: float = 0.0
-    """The change of the longest column's length, as a share of the height."""
+    valid_action: float = 0.0  # a pick, a placement, a put-back or a manual fall
+    popped_cell: float = 0.0  # each cell that pops
+    step: float = 0.0  # every step
+    invalid_action: float = 0.0  # a pick on an empty column
+    full_drop: float = 0.0  # a placement on a full column
+    overflow: float = 0.0  # a fall for which there is no room
+    time_up: float = 0.0  # the end by the clock
+    pair: float = 0.0  # each column more, or less, whose two last blocks are equal
+    crowding: float = 0.0  # the change of the longest column's length, as a share of the height
 
 
 PARTS: Final = tuple(field.name for field in fields(RewardTable))

@@ -4,9 +4,9 @@ Rule: an agent sees the board, the block that is held, and the time where the ob
 what will fall.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -15,16 +15,14 @@ from proctor.envs.popper.models import PopperAction, PopperObservation, PopperVi
 from proctor.envs.popper.rules import LARGEST_VALUE, PopperRules
 from proctor.models.wire import assemble_model
 
+# An empty cell and the blocks, as they are drawn.
 CELLS: Final = (" . ", *(f" {value} " for value in range(1, LARGEST_VALUE + 1)))
-"""An empty cell and the blocks, as they are drawn."""
-
-Latest = Callable[[], PopperObservation]
 
 
 class LookTools:
     """What does not depend on the board's size."""
 
-    def __init__(self, latest: Latest) -> None:
+    def __init__(self, latest: Callable[[], PopperObservation]) -> None:
         self._latest = latest
 
     @tool(ToolSafety.READ, title="Look at the board")
@@ -98,27 +96,13 @@ def describe_board(view: PopperView, held: int | None) -> str:
     if held is not None:
         open_end = sum(row[held] > 0 for row in rows) - 1
         drawn[open_end][held] = f"[{rows[open_end][held]}]"
-    lines = [_line("", [f" {column:<2}" for column in range(len(rows[0]))])]
-    lines += [_line(place, cells) for place, cells in enumerate(drawn)]
-    if depth < len(rows):
-        lines.append(_empty(depth, len(rows) - 1))
-    return "\n".join([*lines, _describe_selection(view.selection, held), *_time(view)])
-
-
-def _line(label: object, cells: Sequence[str]) -> str:
-    return f"{label:>2} |{''.join(cells)}".rstrip()
-
-
-def _empty(first: int, last: int) -> str:
-    return f"Row {first} is empty." if first == last else f"Rows {first} to {last} are empty."
-
-
-def _describe_selection(selection: tuple[int, int], held: int | None) -> str:
-    if not selection[0]:
-        return "Nothing is held."
+    labelled = [("", [f" {column:<2}" for column in range(len(rows[0]))]), *enumerate(drawn)]
+    lines = [f"{label:>2} |{''.join(cells)}".rstrip() for label, cells in labelled]
+    last = len(rows) - 1
+    if depth <= last:
+        lines.append(f"Row {last} is empty." if depth == last else f"Rows {depth} to {last} are empty.")
     where = "" if held is None else f", the last block of column {held}"
-    return f"A {selection[1]} is held{where}."
-
-
-def _time(view: Any) -> list[str]:
-    return [f"{view.time_left_norm[0]:.1%} of the time is left."] if isinstance(view, TimedPopperView) else []
+    lines.append(f"A {view.selection[1]} is held{where}." if view.selection[0] else "Nothing is held.")
+    if isinstance(view, TimedPopperView):
+        lines.append(f"{view.time_left_norm[0]:.1%} of the time is left.")
+    return "\n".join(lines)

@@ -30,12 +30,8 @@ class PopperEnvironment(AdaptedEnvironment[PopperAction, PopperObservation, Popp
         return action.action
 
     def _convert_observation(self, observation: Any) -> PopperView:
-        fields: dict[str, Any] = {
-            "board": tuple(map(tuple, observation["board"].tolist())),
-            "selection": tuple(observation["selection"].tolist()),
-        }
-        if self._view is TimedPopperView:
-            fields["time_left_norm"] = tuple(observation["time_left_norm"].tolist())
+        fields: dict[str, Any] = {name: tuple(part.tolist()) for name, part in observation.items()}
+        fields["board"] = tuple(map(tuple, fields["board"]))
         return assemble_model(self._view, fields)
 
     def _generate_toolbox(self) -> Toolbox:
@@ -45,15 +41,11 @@ class PopperEnvironment(AdaptedEnvironment[PopperAction, PopperObservation, Popp
 
     def describe_observation(self, observation: PopperObservation) -> str:
         """Return the board as text, what is held, and the time that is left if the observation tells it."""
-        return describe_board(observation.observation, self._find_held_column(observation))
-
-    def _find_held_column(self, observation: PopperObservation) -> int | None:
-        """Return the column of the held block: an observation does not tell it, the game that it is of does."""
-        is_held, _ = observation.observation.selection
-        if not is_held or observation is not self._latest or self._game.state in UNPLAYED:
-            return None
-        held: int | None = self._game.scene()["frame"]["held"]
-        return held
+        held: int | None = None
+        # An observation does not tell the column of the held block; the game that it is of does.
+        if observation.observation.selection[0] and observation is self._latest and self._game.state not in UNPLAYED:
+            held = self._game.scene()["frame"]["held"]
+        return describe_board(observation.observation, held)
 
     @property
     def state(self) -> PopperState:
@@ -62,14 +54,8 @@ class PopperEnvironment(AdaptedEnvironment[PopperAction, PopperObservation, Popp
         played: dict[str, Any] = {}
         if game.state not in UNPLAYED:
             frame = game.scene()["frame"]
-            played = {
-                "score": frame["score"],
-                "total_reward": frame["total_reward"],
-                "clock_ms": game.rules.duration_ms - frame["time_left_ms"],
-                "held": frame["held"],
-                "next_fall_ms": frame["next_fall_ms"],
-                "fault": frame["fault"],
-            }
+            played = {name: frame[name] for name in ("score", "total_reward", "held", "next_fall_ms", "fault")}
+            played["clock_ms"] = game.rules.duration_ms - frame["time_left_ms"]
         return PopperState(
             episode_id=self._episode_id,
             step_count=self._step_count,

@@ -33,8 +33,7 @@ from proctor import __version__
 from proctor.contracts.lifecycle import AFTER_STEP, STEPPABLE, EnvironmentState, LifecycleMethod, guard
 from proctor.contracts.tools import Tool, ToolPlan
 from proctor.envs.gym_adapter import LARGEST_SEED, AdaptedEnvironment
-from proctor.envs.source_digest import digest_environment
-from proctor.envs.targets import AnyEnvironment, Target, Vector, is_async
+from proctor.envs.targets import AnyEnvironment, Target, Vector, digest_environment, is_async
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.control import PROTOCOL, Code, Metadata, Schemas, StepBatch
 from proctor.models.descriptions import describe_value

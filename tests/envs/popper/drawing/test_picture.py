@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from proctor.envs.drawing.raster import Colour, Picture, text_mask
+from proctor.envs.drawing.raster import Colour, Picture, load_font
 from proctor.envs.plume.drawing.picture import draw as draw_plume
 from proctor.envs.popper.drawing.picture import (
     BAR_HEIGHT,
@@ -135,10 +135,10 @@ def test_every_number_has_its_colour_and_its_digit(value: int) -> None:
 
     inner = tile[8:-8, 8:-8]
     inked = np.abs(inner.astype(int) - digit_colour(value)).max(axis=-1) < 60
-    mask = text_mask(str(value), round(0.5 * len(tile)))
+    mask = np.array(load_font(round(0.5 * len(tile))).getmask(str(value)))
 
     assert count(tile, BLOCKS[value], within=40) > tile[..., 0].size // 3
-    assert (mask > 0.9).sum() <= inked.sum() <= (mask > 0.1).sum()
+    assert (mask > 230).sum() <= inked.sum() <= (mask > 25).sum()
 
 
 def test_stacks_hang_from_the_top() -> None:

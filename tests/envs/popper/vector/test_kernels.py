@@ -7,7 +7,6 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.rules import parse_schedule
 from proctor.envs.popper.vector import kernels
 from proctor.envs.popper.vector.batched_env import BatchedColumnPopper
 from proctor.envs.vector import kernels as shared_kernels
@@ -53,7 +52,7 @@ def test_an_illegal_action_stops_an_interpreted_step() -> None:
 
 @pytest.mark.parametrize("last_fall", [0, 100, 18_000, 38_500, 60_000])
 def test_the_compiled_schedule_is_the_schedule(last_fall: int) -> None:
-    schedule = parse_schedule(60_000, 130, [(0, 3_000), (20_000, 2_000), (40_000, 1_000)])
-    curve = np.array(schedule.curve, np.int32)
+    rules = ColumnPopperEnv(action_ms=130).rules
+    curve = np.array(rules.fall_curve, np.int32)
 
-    assert kernels.next_fall(curve, 130, last_fall) == schedule.next_fall(last_fall)
+    assert kernels.next_fall(curve, 130, last_fall) == rules.next_fall(last_fall)

@@ -17,8 +17,7 @@ from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.segment import Segment
 
-from proctor.envs.drawing.console import has_colours, style
-from proctor.envs.drawing.raster import MARK, Colour, Floats, Point
+from proctor.envs.drawing.raster import MARK, Colour, Floats, Point, has_colours, style
 from proctor.envs.plume.drawing.picture import (
     AGENT,
     TRAIL,

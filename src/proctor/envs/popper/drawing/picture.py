@@ -2,44 +2,31 @@
 
 Rule 1: a picture depends on the scene and on nothing else; this file never sees an environment.
 Rule 2: row 0 is on top and stacks hang from it; only `BoardLayout` knows where a cell lies on the picture.
-Rule 3: what stays the same during an episode is drawn once (`_backdrop`); a frame is a copy of it, the board as tiles, a few
-    sprites, and the panel's numbers and bars. What reaches beyond its cell is a sprite with `REACH` pixels around it.
+Rule 3: what stays the same during an episode is drawn once (`_draw_backdrop`); a frame is a copy of it, the board as tiles, a
+    few sprites, and the panel's numbers and bars. What reaches beyond its cell is a sprite with `reach` pixels around it.
 Rule 4: what a line of the panel shows is a row of `LINES` or `BARS`; the places are pixels below the panel's upper edge.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from PIL import Image, ImageDraw
 
 from proctor.envs.drawing.raster import (
     BORDER,
     GROUND,
     MARK,
     SHADE,
-    Brush,
-    Canvas,
+    Box,
     Colour,
-    Distance,
-    Floats,
-    Ink,
     Picture,
     Point,
-    Sprite,
-    apply_ink,
-    capture,
-    distance_to_line,
-    flat_brush,
-    paste,
-    polygon,
-    rectangle,
-    stamp,
-    text_ink,
-    text_mask,
-    write_text,
+    Sketch,
+    load_font,
 )
 from proctor.envs.popper.drawing.scene import (
     AMBER,
@@ -66,12 +53,13 @@ RAYS: Final = 10
 TINTED: Final = 0.25  # the share of a tint
 GLOW: Final = 5  # layers of a held block's glow
 
-_POINTER: Final = np.array(((-1.2, -0.7), (0.0, 0.7), (1.2, -0.7)))
-
 
 @dataclass(frozen=True, slots=True)
-class CellSize(Canvas):
+class CellSize:
     """The size of a cell in pixels."""
+
+    width: int
+    height: int
 
     @property
     def half(self) -> Point:
@@ -89,15 +77,24 @@ class CellSize(Canvas):
         """The pixels around the cell that a sprite takes."""
         return min(REACH, self.height // 2)
 
-    @property
-    def surroundings(self) -> Canvas:
-        """The cell with the pixels around it."""
-        return Canvas(self.width + 2 * self.reach, self.height + 2 * self.reach)
 
-    @property
-    def lift(self) -> int:
-        """How far a held block is pulled out of its place, downwards."""
-        return max(1, self.height // 10)
+def _surround(middle: Point, half: Point, by: float = 0.0) -> Box:
+    """Return the box around `middle`, grown by some pixels on each side."""
+    (x, y), (across, down) = middle, half
+    return x - across - by, y - down - by, x + across + by, y + down + by
+
+
+def draw_block(sketch: Sketch, cell: CellSize, middle: Point, value: int) -> None:
+    """Draw a block: a dark lip, the face, light from above, and the number."""
+    (across, down), (x, y), colour = cell.half, middle, BLOCKS[value]
+    lip = max(1.0, 0.06 * cell.height)
+    face = (x, y - lip / 2.0)
+    red, green, blue = (int(0.55 * part) for part in colour)
+    sketch.slab(_surround(middle, cell.half), cell.radius, (red, green, blue))
+    sketch.slab(_surround(face, (across, down - lip / 2.0)), cell.radius, colour)
+    light = _surround((x, y - down * 0.52), (across - 2.0, down * 0.36))
+    sketch.slab(light, cell.radius * 0.8, WHITE, 0.13)
+    sketch.text(face, str(value), max(7, round(0.5 * cell.height)), digit_colour(value))
 
 
 @lru_cache(maxsize=16)
@@ -106,7 +103,18 @@ def make_tiles(cell: CellSize, tint: Colour | None = None) -> Picture:
 
     A `tint` is mixed into all of them, so that a whole board costs no more than one without.
     """
-    made = np.stack([_tile(cell, value, slot) for slot in (SLOT, DANGER_SLOT) for value in range(VALUES)])
+    tiles = []
+    middle = (cell.width / 2.0, cell.height / 2.0)
+    for slot in (SLOT, DANGER_SLOT):
+        for value in range(VALUES):
+            sketch = Sketch(cell.width, cell.height)
+            sketch.slab(_surround(middle, cell.half), cell.radius, slot)
+            if value:
+                draw_block(sketch, cell, middle, value)
+            tile = Image.new("RGB", sketch.image.size, GROUND)
+            tile.paste(sketch.image, mask=sketch.image)
+            tiles.append(np.array(tile))
+    made = np.stack(tiles)
     if tint is not None:
         made = (made * (1.0 - TINTED) + np.array(tint) * TINTED + 0.5).astype(np.uint8)
     made.setflags(write=False)
@@ -114,85 +122,37 @@ def make_tiles(cell: CellSize, tint: Colour | None = None) -> Picture:
 
 
 @lru_cache(maxsize=256)
-def make_held_sprite(cell: CellSize, value: int) -> Sprite:
+def make_held_sprite(cell: CellSize, value: int) -> Image.Image:
     """Return a block pulled out of its place: glowing, framed in white and with a pointer beneath."""
-    return capture(cell.surroundings, _draw_held_block(cell, cell.surroundings, value))
+    width, height = cell.width + 2 * cell.reach, cell.height + 2 * cell.reach
+    sketch, middle = Sketch(width, height), (width / 2.0, height / 2.0 + max(1, cell.height // 10))
+    frame = 2.0 if cell.height >= 20 else 1.0
+    glow = [(1.0 + (cell.reach - 3.0) * layer / GLOW, BLOCKS[value], 0.16) for layer in range(GLOW, 0, -1)]
+    for grown, colour, opacity in (*glow, (frame, WHITE, 1.0)):
+        sketch.slab(_surround(middle, cell.half, grown), cell.radius + grown, colour, opacity)
+    draw_block(sketch, cell, middle, value)
+    tall = max(2.0, 0.4 * cell.reach)
+    corners = [(middle[0] + tall * x, height - tall * y) for x, y in ((-1.2, 0.3), (0.0, 1.7), (1.2, 0.3))]
+    sketch.polygon(corners, WHITE)
+    return sketch.image
 
 
 @lru_cache(maxsize=256)
-def make_burst_sprite(cell: CellSize, value: int) -> Sprite:
+def make_burst_sprite(cell: CellSize, value: int) -> Image.Image:
     """Return the outline of a block that has popped, fading outwards, with rays."""
-    return capture(cell.surroundings, _draw_burst(cell, cell.surroundings, BLOCKS[value]))
-
-
-def draw_block(size: Canvas, cell: CellSize, middle: Point, value: int) -> Iterator[Ink]:
-    """Yield the marks of a block: a dark lip, the face, light from above, and the number."""
-    (across, up), (x, y), colour = cell.half, middle, BLOCKS[value]
-    lip = max(1.0, 0.06 * cell.height)
-    reach = max(cell.half) + 3.0
-    whole = partial(rectangle, half=(across, up), radius=cell.radius)
-    face = partial(rectangle, half=(across, up - lip / 2.0), radius=cell.radius)
-    light = partial(rectangle, half=(across - 2.0, up * 0.36), radius=cell.radius * 0.8)
-    yield stamp(size, (x, y), reach, whole, flat_brush(_darker(colour)))
-    yield stamp(size, (x, y - lip / 2.0), reach, face, flat_brush(colour))
-    yield stamp(size, (x, y - up * 0.52), reach, light, flat_brush(WHITE, 0.13))
-    mask = text_mask(str(value), max(7, round(0.5 * cell.height)))
-    left, top = (
-        math.floor(at - side / 2.0 + 0.5) for at, side in zip((x, y - lip / 2.0), mask.shape[::-1], strict=True)
-    )
-    yield text_ink(size, mask, left, top, digit_colour(value))
-
-
-def _tile(cell: CellSize, value: int, slot: Colour) -> Picture:
-    tile = np.full((cell.height, cell.width, 3), GROUND, np.uint8)
-    place = partial(rectangle, half=cell.half, radius=cell.radius)
-    apply_ink(tile, stamp(cell, cell.middle, max(cell.middle) + 2.0, place, flat_brush(slot)))
-    if value:
-        for ink in draw_block(cell, cell, cell.middle, value):
-            apply_ink(tile, ink)
-    return tile
-
-
-def _draw_held_block(cell: CellSize, canvas: Canvas, value: int) -> Iterator[Ink]:
-    x, y = canvas.middle
-    place, reach = (x, y + cell.lift), max(canvas.width, canvas.height) / 2.0 + 2.0
-    for layer in range(GLOW, 0, -1):
-        grown = 1.0 + (cell.reach - 3.0) * layer / GLOW
-        yield stamp(canvas, place, reach, _grow_block(cell, grown), flat_brush(BLOCKS[value], 0.16))
-    yield stamp(canvas, place, reach, _grow_block(cell, 2.0 if cell.height >= 20 else 1.0), flat_brush(WHITE))
-    yield from draw_block(canvas, cell, place, value)
-    tall = max(2.0, 0.4 * cell.reach)
-    tip = (x, canvas.height - tall)
-    yield stamp(canvas, tip, tall + 2.0, partial(polygon, corners=_POINTER * tall), Brush(WHITE, outline=1.0))
-
-
-def _draw_burst(cell: CellSize, canvas: Canvas, colour: Colour) -> Iterator[Ink]:
-    place, reach = canvas.middle, max(canvas.width, canvas.height) / 2.0 + 2.0
-    yield stamp(canvas, place, reach, _grow_block(cell, -1.0), flat_brush(colour, 0.14))
+    width, height = cell.width + 2 * cell.reach, cell.height + 2 * cell.reach
+    sketch, middle, colour = Sketch(width, height), (width / 2.0, height / 2.0), BLOCKS[value]
+    sketch.slab(_surround(middle, cell.half, -1.0), cell.radius, colour, 0.14)
     for share, opacity in ((0.0, 0.9), (0.38, 0.4), (0.76, 0.16)):
-        grown = share * (cell.reach - 2.0) - 1.0
-        yield stamp(canvas, place, reach, _outline(_grow_block(cell, grown), 0.8), flat_brush(colour, opacity))
+        grown = share * (cell.reach - 2.0)
+        sketch.slab(_surround(middle, cell.half, grown), cell.radius + grown, colour, opacity, line=1.6)
+    rays = []
     for ray in range(RAYS):
-        yield stamp(canvas, place, reach, _ray(cell, math.tau * ray / RAYS), flat_brush(MARK, 0.7))
-
-
-def _grow_block(cell: CellSize, by: float) -> Distance:
-    half = (cell.half[0] + by, cell.half[1] + by)
-    return partial(rectangle, half=half, radius=max(cell.radius + by, 0.5))
-
-
-def _outline(distance: Distance, half: float) -> Distance:
-    return lambda dx, dy: np.abs(distance(dx, dy)) - half
-
-
-def _ray(cell: CellSize, angle: float) -> Distance:
-    x, y = cell.half[0] * math.cos(angle), cell.half[1] * math.sin(angle)
-    return lambda dx, dy: distance_to_line(dx - 0.42 * x, dy - 0.42 * y, 0.3 * x, 0.3 * y) - 0.03 * cell.height
-
-
-def _darker(colour: Colour) -> Colour:
-    red, green, blue = (int(0.55 * part) for part in colour)
-    return red, green, blue
+        angle = math.tau * ray / RAYS
+        x, y = cell.half[0] * math.cos(angle), cell.half[1] * math.sin(angle)
+        rays.append((middle[0] + 0.42 * x, middle[1] + 0.42 * y, middle[0] + 0.72 * x, middle[1] + 0.72 * y))
+    sketch.lines(rays, MARK, 0.7, 0.06 * cell.height)
+    return sketch.image
 
 
 # ---------------------------------------------------------------------------------------------------------- side panel
@@ -240,70 +200,68 @@ BARS: Final = (
 )
 
 
-def _draw_labels(picture: Picture, left: int, top: int) -> None:
-    """Draw what every frame has: the labels, the empty bars and the empty place of the held block."""
-    for label, below in (("score", 0), ("held", HELD_TOP), *((line.label, line.top) for line in LINES)):
-        write_text(picture, text_mask(label, LABEL), left, top + below, FAINT)
-    for bar in BARS:
-        paste(picture, _slab(PANEL_WIDTH, BAR_HEIGHT, SLOT), left, top + bar.top)
-    paste(picture, _slab(HELD_CELL.width, HELD_CELL.height, SLOT), *_place_of_held_block(left, top))
-
-
-def _draw_values(picture: Picture, seen: PopperScene, left: int, top: int) -> None:
-    """Draw what the frame says."""
-    write_text(picture, _fit_text(str(seen.frame.score), SCORE_HEIGHT), left, top + SCORE_TOP, MARK)
-    for line in LINES:
-        mask = _fit_text(line.text(seen), LABEL, NUMBER_WIDTH)
-        write_text(picture, mask, left + PANEL_WIDTH - mask.shape[1], top + line.top, MARK)
-    for bar in BARS:
-        _fill_bar(picture, bar, seen, left, top)
-    if seen.held is not None:
-        row, column = seen.held
-        paste(picture, _block(seen.frame.board[row][column]), *_place_of_held_block(left, top))
-    ended = find_game_end(seen.frame)
-    if ended is not None:
-        paste(picture, _banner(ended), left, top + VERDICT_TOP)
-
-
-def _fill_bar(picture: Picture, bar: PanelBar, seen: PopperScene, left: int, top: int) -> None:
-    whole = _slab(PANEL_WIDTH, BAR_HEIGHT, bar.colour(seen))
-    reached = round(PANEL_WIDTH * bar.share(seen))
-    paste(picture, Sprite(whole.keep[:, :reached], whole.add[:, :reached]), left, top + bar.top)
-
-
-def _place_of_held_block(left: int, top: int) -> tuple[int, int]:
-    return left + PANEL_WIDTH - HELD_CELL.width, top + HELD_TOP
-
-
 @lru_cache(maxsize=1024)
-def _fit_text(text: str, height: int, room: int = PANEL_WIDTH) -> Floats:
-    """Return the mask of the text, smaller where it would not fit into `room`, and cut where even that is not enough."""
-    wide = text_mask(text, height).shape[1]
-    return text_mask(text, min(height, max(SMALLEST_LETTER, height * room // wide)))[:, :room]
+def make_text_mask(text: str, height: int, room: int = PANEL_WIDTH) -> Image.Image:
+    """Return the text's pixels, in smaller letters where it would not fit into `room`, and cut where these do not either."""
+    wide = load_font(height).getlength(text)
+    font = load_font(min(height, max(SMALLEST_LETTER, int(height * room / max(wide, 1.0)))))
+    mask = Image.new("L", (min(room, math.ceil(font.getlength(text))), height + 4))
+    ImageDraw.Draw(mask).text((0, height + 1), text, 255, font, anchor="ls")
+    return mask
 
 
 @lru_cache(maxsize=64)
-def _slab(width: int, height: int, colour: Colour) -> Sprite:
-    canvas = Canvas(width, height)
-    return capture(canvas, [_fill_canvas(canvas, colour)])
-
-
-def _fill_canvas(canvas: Canvas, colour: Colour) -> Ink:
-    shape = partial(rectangle, half=canvas.middle, radius=min(canvas.height / 2.0, 8.0))
-    return stamp(canvas, canvas.middle, canvas.width, shape, flat_brush(colour))
+def _make_slab(width: int, height: int, colour: Colour) -> Image.Image:
+    sketch = Sketch(width, height)
+    sketch.slab((0.0, 0.0, width, height), min(height / 2.0, 8.0), colour)
+    return sketch.image
 
 
 @lru_cache(maxsize=16)
-def _block(value: int) -> Sprite:
-    return capture(HELD_CELL, draw_block(HELD_CELL, HELD_CELL, HELD_CELL.middle, value))
+def _make_block(value: int) -> Image.Image:
+    sketch = Sketch(HELD_CELL.width, HELD_CELL.height)
+    draw_block(sketch, HELD_CELL, (HELD_CELL.width / 2.0, HELD_CELL.height / 2.0), value)
+    return sketch.image
 
 
 @lru_cache(maxsize=16)
-def _banner(ended: GameEnd) -> Sprite:
-    canvas = Canvas(PANEL_WIDTH, VERDICT_HEIGHT)
-    words = _fit_text(ended.words, 16, PANEL_WIDTH - 16)
-    place = (PANEL_WIDTH - words.shape[1]) // 2, (VERDICT_HEIGHT - words.shape[0]) // 2
-    return capture(canvas, [_fill_canvas(canvas, ended.colour), text_ink(canvas, words, *place, SHADE)])
+def _make_banner(ended: GameEnd) -> Image.Image:
+    banner = _make_slab(PANEL_WIDTH, VERDICT_HEIGHT, ended.colour).copy()
+    words = make_text_mask(ended.words.upper(), 16, PANEL_WIDTH - 16)
+    banner.paste(SHADE, ((PANEL_WIDTH - words.width) // 2, (VERDICT_HEIGHT - words.height) // 2), words)
+    return banner
+
+
+def _draw_labels(picture: Image.Image, left: int, top: int) -> None:
+    """Draw what every frame has: the labels, the empty bars and the empty place of the held block."""
+    for label, below in (("score", 0), ("held", HELD_TOP), *((line.label, line.top) for line in LINES)):
+        picture.paste(FAINT, (left, top + below), make_text_mask(label.upper(), LABEL))
+    for bar in BARS:
+        _paste(picture, _make_slab(PANEL_WIDTH, BAR_HEIGHT, SLOT), left, top + bar.top)
+    held = _make_slab(HELD_CELL.width, HELD_CELL.height, SLOT)
+    _paste(picture, held, left + PANEL_WIDTH - HELD_CELL.width, top + HELD_TOP)
+
+
+def _draw_values(picture: Image.Image, seen: PopperScene, left: int, top: int) -> None:
+    """Draw what the frame says."""
+    picture.paste(MARK, (left, top + SCORE_TOP), make_text_mask(str(seen.frame.score), SCORE_HEIGHT))
+    for line in LINES:
+        mask = make_text_mask(line.text(seen), LABEL, NUMBER_WIDTH)
+        picture.paste(MARK, (left + PANEL_WIDTH - mask.width, top + line.top), mask)
+    for bar in BARS:
+        whole = _make_slab(PANEL_WIDTH, BAR_HEIGHT, bar.colour(seen))
+        _paste(picture, whole.crop((0, 0, round(PANEL_WIDTH * bar.share(seen)), BAR_HEIGHT)), left, top + bar.top)
+    if seen.held is not None:
+        row, column = seen.held
+        block = _make_block(seen.frame.board[row][column])
+        _paste(picture, block, left + PANEL_WIDTH - HELD_CELL.width, top + HELD_TOP)
+    ended = find_game_end(seen.frame)
+    if ended is not None:
+        _paste(picture, _make_banner(ended), left, top + VERDICT_TOP)
+
+
+def _paste(picture: Image.Image, sprite: Image.Image, left: int, top: int) -> None:
+    picture.paste(sprite, (left, top), sprite)
 
 
 # ------------------------------------------------------------------------------------------------------ whole pictures
@@ -350,19 +308,15 @@ class BoardLayout:
         """Return the upper left pixel of a cell, from the left and from the top."""
         return MARGIN + column * self.cell.width, MARGIN + row * self.cell.height
 
-    def inside(self, picture: Picture) -> Picture:
-        """Return the board's part of the picture."""
-        return picture[MARGIN : MARGIN + self.board[1], MARGIN : MARGIN + self.board[0]]
-
 
 def draw(scene: Mapping[str, Any]) -> Picture:
     """Return the picture of a scene: a fresh uint8 array of shape (height, width, 3), both even."""
     seen = read_scene(scene)
     layout = make_layout(seen.static.height, seen.static.columns)
-    picture = _backdrop(layout).copy()
-    _board(picture, layout, seen)
+    picture = _draw_backdrop(layout).copy()
+    _draw_board(picture, layout, seen)
     _draw_values(picture, seen, *layout.panel)
-    return picture
+    return np.array(picture)
 
 
 @lru_cache(maxsize=16)
@@ -373,53 +327,39 @@ def make_layout(rows: int, columns: int) -> BoardLayout:
 
 
 @lru_cache(maxsize=16)
-def _backdrop(layout: BoardLayout) -> Picture:
-    picture = np.full((layout.height, layout.width, 3), GROUND, np.uint8)
-    _frame(picture, layout)
+def _draw_backdrop(layout: BoardLayout) -> Image.Image:
+    """Return the panel's labels, and the board's frame: a ceiling that the stacks hang from, and a red floor."""
+    picture = Image.new("RGB", (layout.width, layout.height), GROUND)
+    width, height = layout.board
+    pen = ImageDraw.Draw(picture)
+    pen.rounded_rectangle(
+        (MARGIN - FRAME, MARGIN - FRAME, MARGIN + width + FRAME - 1, MARGIN + height + FRAME - 1),
+        6,
+        outline=RAIL,
+        width=2,
+    )
+    for edge, colour in ((MARGIN - FRAME + 1, BORDER), (MARGIN + height + 1, RED)):
+        pen.rectangle((MARGIN, edge, MARGIN + width - 1, edge + FRAME - 2), colour)
     if layout.cell.width >= NUMBERED:
         for column in range(layout.columns):
-            _column_number(picture, layout, column)
+            left, top = layout.place(layout.rows, column)
+            mask = make_text_mask(str(column), min(LABEL, layout.cell.width // 2))
+            picture.paste(FAINT, (left + (layout.cell.width - mask.width) // 2, top + FOOT - 16), mask)
     _draw_labels(picture, *layout.panel)
-    picture.setflags(write=False)
     return picture
 
 
-def _frame(picture: Picture, layout: BoardLayout) -> None:
-    """Draw the board's frame: a ceiling that the stacks hang from, and a red floor."""
-    (width, height), middle = layout.board, (MARGIN + layout.board[0] / 2.0, MARGIN + layout.board[1] / 2.0)
-    reach = max(width, height) / 2.0 + 2 * FRAME
-    for grown, colour in ((FRAME, RAIL), (FRAME - 1.5, GROUND)):
-        shape = partial(rectangle, half=(width / 2.0 + grown, height / 2.0 + grown), radius=6.0)
-        apply_ink(picture, stamp(layout, middle, reach, shape, flat_brush(colour)))
-    for row, colour in ((0, BORDER), (layout.rows, RED)):
-        left, top = layout.place(row, 0)
-        edge = top - FRAME if row == 0 else top
-        picture[edge + 1 : edge + FRAME, left : left + width] = colour
-
-
-def _column_number(picture: Picture, layout: BoardLayout, column: int) -> None:
-    left, top = layout.place(layout.rows, column)
-    mask = text_mask(str(column), min(LABEL, layout.cell.width // 2))
-    write_text(picture, mask, left + (layout.cell.width - mask.shape[1]) // 2, top + FOOT - 16, FAINT)
-
-
-def _board(picture: Picture, layout: BoardLayout, seen: PopperScene) -> None:
+def _draw_board(picture: Image.Image, layout: BoardLayout, seen: PopperScene) -> None:
     """Put the tiles, then the sprites of what popped and of what is held."""
     numbers = np.array(seen.frame.board)
-    held = seen.held
-    value = 0 if held is None else int(numbers[held])
+    cell, held, ended = layout.cell, seen.held, find_game_end(seen.frame)
+    sprites = [(place, make_burst_sprite(cell, popped)) for place, popped in seen.burst()]
     if held is not None:
+        sprites.append((held, make_held_sprite(cell, int(numbers[held]))))
         numbers[held] = 0
     numbers[-1] += VALUES
-    cell, ended = layout.cell, find_game_end(seen.frame)
-    cells = layout.inside(picture).reshape(layout.rows, cell.height, layout.columns, cell.width, 3)
-    cells[:] = make_tiles(cell, None if ended is None else ended.colour)[numbers].swapaxes(1, 2)
-    for place, popped in seen.burst():
-        _put(picture, layout, make_burst_sprite(cell, popped), place)
-    if held is not None:
-        _put(picture, layout, make_held_sprite(cell, value), held)
-
-
-def _put(picture: Picture, layout: BoardLayout, sprite: Sprite, place: tuple[int, int]) -> None:
-    left, top = layout.place(*place)
-    paste(picture, sprite, left - layout.cell.reach, top - layout.cell.reach)
+    tiles = make_tiles(cell, None if ended is None else ended.colour)[numbers].swapaxes(1, 2)
+    picture.paste(Image.fromarray(tiles.reshape(*layout.board[::-1], 3)), (MARGIN, MARGIN))
+    for place, sprite in sprites:
+        left, top = layout.place(*place)
+        _paste(picture, sprite, left - cell.reach, top - cell.reach)

@@ -2,7 +2,6 @@
 
 Rule 1: a scene that contradicts itself (a board of another size, a held block where there is none) is a RenderingError.
 Rule 2: any two blocks differ for every common kind of colour blindness, the standard pool's three most; and each shows its number.
-Rule 3: how a game ended is a row of `GAME_ENDS`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -101,26 +100,21 @@ def read_scene(scene: Mapping[str, Any]) -> PopperScene:
         read_part(scene, "static", PopperStatic, owner="popper's"),
         read_part(scene, "frame", PopperFrame, owner="popper's"),
     )
-    for problem, expected in _contradictions(seen):
+    for problem, expected in _find_contradictions(seen.static, seen.frame):
         raise RenderingError(f"no popper's scene: {problem}", found=scene, expected=expected)
     return seen
 
 
-def _contradictions(seen: PopperScene) -> Iterator[tuple[str, str]]:
-    static, frame = seen.static, seen.frame
+def _find_contradictions(static: PopperStatic, frame: PopperFrame) -> Iterator[tuple[str, str]]:
     if len(frame.board) != static.height or any(len(row) != static.columns for row in frame.board):
         yield "the board has another size", f"{static.height} rows of {static.columns} numbers"
-    if frame.held is not None and not (frame.held < static.columns and seen.depth(frame.held)):
+    if frame.held is not None and not (frame.held < static.columns and any(row[frame.held] for row in frame.board)):
         yield "nothing to hold there", f"a column below {static.columns} with a block in it"
-    if frame.popped is not None and not _inside(static, frame.popped):
+    popped = frame.popped
+    if popped is not None and not (popped.column < static.columns and popped.row + popped.count <= static.height):
         yield "popped outside the board", f"cells of {static.height} rows and {static.columns} columns"
 
 
-def _inside(static: PopperStatic, popped: Popped) -> bool:
-    return popped.column < static.columns and popped.row + popped.count <= static.height
-
-
-# ------------------------------------------------------------------------------------------------------------- colours
 BLOCKS: Final[Mapping[int, Colour]] = {
     1: (118, 209, 255),
     2: (232, 187, 39),
@@ -152,20 +146,15 @@ class GameEnd:
     colour: Colour
 
 
-GAME_ENDS: Final[Mapping[tuple[str, str | None], GameEnd]] = {
-    ("truncated", None): GameEnd("time up", AMBER),
-    ("terminated", "overflow"): GameEnd("overflow", RED),
-    ("terminated", "invalid_full_drop"): GameEnd("full column", RED),
-}
-OTHER_ENDS: Final[Mapping[str, GameEnd]] = {
-    "truncated": GameEnd("time up", AMBER),
-    "terminated": GameEnd("game over", RED),
-}
+FAULTS: Final = {"overflow": "overflow", "invalid_full_drop": "full column", None: "game over"}
 
 
 def find_game_end(frame: PopperFrame) -> GameEnd | None:
     """Return how the game ended, or None while it goes on."""
-    return GAME_ENDS.get((frame.state, frame.fault)) or OTHER_ENDS.get(frame.state)
+    if frame.state == "ready":
+        return None
+    lost = GameEnd(FAULTS.get(frame.fault, FAULTS[None]), RED)
+    return GameEnd("time up", AMBER) if frame.state == "truncated" else lost
 
 
 def digit_colour(value: int) -> Colour:

@@ -8,6 +8,7 @@ Rule 3: a picture never takes more than the columns and rows it was given: the p
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from rich.console import Console, ConsoleOptions
@@ -15,8 +16,7 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
 
-from proctor.envs.drawing.console import has_colours, style
-from proctor.envs.drawing.raster import GROUND, MARK, SHADE, Colour
+from proctor.envs.drawing.raster import GROUND, MARK, SHADE, Colour, has_colours, style
 from proctor.envs.popper.drawing.scene import (
     AMBER,
     BLOCKS,
@@ -89,21 +89,18 @@ class PopperText:
     rows: int
     numbered: bool
 
-    def window(self, width: int) -> BoardView:
-        """Return the part of the board that is shown on `width` characters."""
-        return fit_view(self.seen, width, self.rows, self.numbered)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         coloured = has_colours(console, options)
         width = min(self.columns, options.max_width)
-        for line in lines(self.seen, self.window(width), BLOCK if coloured else ASCII)[: self.rows]:
+        view = fit_view(self.seen, width, self.rows, self.numbered)
+        for line in lines(self.seen, view, BLOCK if coloured else ASCII)[: self.rows]:
             kept = Segment.adjust_line_length(line, min(width, Segment.get_line_length(line)))
             yield from kept if coloured else Segment.strip_styles(kept)
             yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         width = min(self.columns, options.max_width)
-        needed = min(width, self.window(width).width)
+        needed = min(width, fit_view(self.seen, width, self.rows, self.numbered).width)
         return Measurement(needed, needed)
 
 
@@ -140,12 +137,9 @@ def lines(seen: PopperScene, window: BoardView, signs: Signs) -> list[Line]:
     board = _board(seen, window, signs)
     if not window.panel:
         return board
-    beside = _panel(seen, signs)
     blank, empty = [_part(" " * PANEL)], [_part(" " * (window.columns * CELL + FRAME))]
-    count = max(len(board), len(beside))
-    board += [empty] * (count - len(board))
-    beside += [blank] * (count - len(beside))
-    return [[*left, _part(" " * BETWEEN), *right] for left, right in zip(board, beside, strict=True)]
+    both = zip_longest(board, _panel(seen, signs))
+    return [[*(left or empty), _part(" " * BETWEEN), *(right or blank)] for left, right in both]
 
 
 def _board(seen: PopperScene, window: BoardView, signs: Signs) -> list[Line]:
@@ -155,7 +149,12 @@ def _board(seen: PopperScene, window: BoardView, signs: Signs) -> list[Line]:
         return cells
     ceiling = _edge(window, signs, signs.corners[:2], window.first, FAINT)
     floor = _edge(window, signs, signs.corners[2:], seen.static.height - below, RED)
-    return [ceiling, *cells, floor, *([_foot(seen, window)] if window.numbered else [])]
+    if not window.numbered:
+        return [ceiling, *cells, floor]
+    # The columns' numbers are also the actions; the held block's column is marked.
+    colours = (WHITE if column == seen.frame.held else FAINT for column in range(window.columns))
+    numbers = [_part(f"{column:^{CELL}}", colour) for column, colour in enumerate(colours)]
+    return [ceiling, *cells, floor, [_part(" "), *numbers, _part(" ")]]
 
 
 def _part(text: str, colour: Colour = MARK, behind: Colour = GROUND) -> Segment:
@@ -188,13 +187,6 @@ def _cell(seen: PopperScene, signs: Signs, cell: tuple[int, int], burst: set[tup
     if column == seen.frame.held and cell == seen.held:
         return Segment(f"[{value}]", style(SHADE, WHITE) + Style(bold=True))
     return Segment(f" {value} ", style(digit_colour(value), BLOCKS[value]))
-
-
-def _foot(seen: PopperScene, window: BoardView) -> Line:
-    """Return the columns' numbers, which are also the actions; the held block's column is marked."""
-    held = seen.frame.held
-    names = [_part(f"{column:^{CELL}}", WHITE if column == held else FAINT) for column in range(window.columns)]
-    return [_part(" "), *names, _part(" ")]
 
 
 def _panel(seen: PopperScene, signs: Signs) -> list[Line]:

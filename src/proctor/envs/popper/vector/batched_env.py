@@ -8,7 +8,7 @@ Rule 3: to whoever looks, a `LazyDict` is a dict like any other: its keys are th
     that reads a dict's storage directly, such as msgspec's encoders, needs `dict(info)`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
@@ -22,13 +22,8 @@ from proctor.envs.popper.rules import PopperRules
 from proctor.envs.popper.vector import kernels
 from proctor.envs.vector.batched_env import BOOL, INT32, BatchedEnv, Mask, make_final_info, pack_record
 
-
-class _Pending:
-    """Stands where a value has not been made yet."""
-
-
-PENDING: Final = _Pending()
-
+PENDING: Final = object()
+"""Stands where a value has not been made yet."""
 EAGER_METHODS: Final = (
     "__eq__",
     "__ior__",
@@ -71,10 +66,6 @@ class LazyDict(dict[str, Any]):
         """Return the value of `key`, or the default if there is no such key."""
         return self[key] if key in self else default  # noqa: SIM401  # this is what get() is
 
-    def _make_all(self) -> None:
-        for key in dict.keys(self):
-            self[key]
-
     def __reduce__(self) -> tuple[Any, ...]:
         return (dict, (dict(self),))
 
@@ -83,7 +74,8 @@ def _make_eager(name: str) -> Callable[..., Any]:
     plain = getattr(dict, name)
 
     def look(self: LazyDict, *arguments: Any, **named: Any) -> Any:
-        self._make_all()
+        for key in dict.keys(self):
+            self[key]
         return plain(self, *arguments, **named)
 
     look.__name__ = name
@@ -95,19 +87,8 @@ for _name in EAGER_METHODS:
 
 
 INT8: Final = np.dtype(np.int8)
-EVENTS: Final = 7
-"""The first parts of a reward are what events are worth; the others are what changes are worth."""
-FAULTS: Final = np.array([None, OVERFLOW, FULL_DROP, None], object)
-"""By the number of the end in `kernels`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotSettings:
-    """The settings that an instant is read by."""
-
-    height: int
-    duration_ms: int
-    weights: NDArray[np.float64]
+EVENTS: Final = 7  # the first parts of a reward are what events are worth; the others are what changes are worth
+FAULTS: Final = np.array([None, OVERFLOW, FULL_DROP, None], object)  # by the number of the end in `kernels`
 
 
 @dataclass(slots=True)
@@ -123,41 +104,29 @@ class BatchSnapshot:
     events: NDArray[np.int8]
     shaping: NDArray[np.float64] | None
     everyone: Mask
-    settings: SnapshotSettings
+    rules: PopperRules
 
-    def copy(self) -> "BatchSnapshot":
-        """Return a snapshot of its own, to be changed."""
-        arrays = {name: getattr(self, name).copy() for name in ("tops", "clock", "events")}
-        return replace(self, **arrays)
-
-    def info(self) -> dict[str, Any]:
-        """Return the info of a step."""
-        return LazyDict(_STEP, self._make_value)
-
-    def reset_info(self) -> dict[str, Any]:
-        """Return the info of a reset, which has no reward."""
-        return LazyDict(_RESET, self._make_value)
-
-    def _make_value(self, key: str) -> Any:
+    def make_value(self, key: str) -> Any:
+        """Return a value of the info, or a mask."""
         if key == "_reward_parts":
             return self.everyone & (self.events[0] != kernels.BEGAN)
         return self.everyone if key.startswith("_") else INFO_VALUES[key](self)
 
     def remaining_seconds(self) -> NDArray[np.float64]:
         """Return the seconds until time is up."""
-        left: NDArray[np.float64] = np.maximum(self.settings.duration_ms - self.clock[0], 0) / 1000
+        left: NDArray[np.float64] = np.maximum(self.rules.duration_ms - self.clock[0], 0) / 1000
         return left
 
     def masks(self) -> NDArray[np.int8]:
         """Return 1 for each action that is valid, N x (columns + 1)."""
         valid: NDArray[np.int8] = np.empty(self.tops.shape, INT8)
-        kernels.masks(self.tops, self.settings.height, valid)
+        kernels.masks(self.tops, self.rules.height, valid)
         return valid.T
 
     def parts(self) -> dict[str, NDArray[np.float64]]:
         """Return the parts of the rewards."""
         parts: NDArray[np.float64] = np.zeros((len(PARTS), self.seeds.size))
-        kernels.part_rewards(self.events, self.settings.weights, parts)
+        kernels.part_rewards(self.events, np.array(astuple(self.rules.rewards)), parts)
         if self.shaping is not None:
             parts[EVENTS:] = self.shaping
         return dict(zip(PARTS, parts, strict=True))
@@ -193,27 +162,25 @@ class BatchedColumnPopper(BatchedEnv):
 
     def _allocate(self) -> None:
         n, rules = self.num_envs, self._single.rules
-        self._record = pack_record(
-            kernels.RULES,
-            {
-                "height": rules.height,
-                "action_ms": rules.action_ms,
-                "duration_ms": rules.duration_ms,
-                "last_tick": rules.schedule.last_tick,
-                "strict": rules.strict_invalid,
-                "fast_forward": rules.fast_forward,
-                "shaped": bool(rules.rewards.pair or rules.rewards.crowding),
-                "values": len(rules.number_pool),
-            },
-        )
-        self._pool = _pack_pool(rules.number_pool)
-        self._curve = np.array(rules.fall_curve, INT32)
-        self._snapshot_settings = SnapshotSettings(rules.height, rules.duration_ms, np.array(astuple(rules.rewards)))
-        self._worths = _make_worths(rules)
+        self._rules, self._shaped = rules, bool(rules.rewards.pair or rules.rewards.crowding)
+        numbers = {
+            "height": rules.height,
+            "action_ms": rules.action_ms,
+            "duration_ms": rules.duration_ms,
+            "last_tick": rules.last_tick,
+            "strict": rules.strict_invalid,
+            "fast_forward": rules.fast_forward,
+            "shaped": self._shaped,
+            "values": len(rules.number_pool),
+        }
+        pool: NDArray[np.int8] = np.zeros(2 * kernels.PLACES, INT8)
+        for place, value in enumerate(rules.number_pool):
+            pool[[place, kernels.PLACES + value]] = value, place
+        self._constants = pack_record(kernels.RULES, numbers), pool, np.array(rules.fall_curve, INT32)
+        game, outcomes = Game(rules), range(int(kernels.BEGAN) + 1, rules.height + 1)
+        self._worths = np.array([0.0, *(game.worth(outcome, False, None)[0] for outcome in outcomes)])
         self._ends = np.array([0.0, rules.rewards.overflow, 0.0, rules.rewards.time_up])
-        self._shaped = bool(self._record["shaped"][0])
-        self._tells_time = rules.include_time_left_norm
-        self._shapes_of = ((n, rules.height, rules.columns), (n, 2), (rules.columns + 1, n), (5, n), (2, n), (3, n))
+        self._weights = np.array(astuple(rules.rewards))
         self._cells: NDArray[np.int8] = np.zeros((n, rules.height * rules.columns), INT8)
         self._tops: NDArray[np.int8] = np.zeros((rules.columns + 1, n), INT8)
         self._clock: NDArray[np.int32] = np.zeros((5, n), INT32)
@@ -235,119 +202,71 @@ class BatchedColumnPopper(BatchedEnv):
         """The arrays that kernels change."""
         return self._cells, self._tops, self._clock, self._keys, self._seeds
 
-    @property
-    def _constants(self) -> tuple[NDArray[Any], ...]:
-        """The arrays that kernels only read."""
-        return self._record, self._pool, self._curve
-
     def _observations(self) -> dict[str, NDArray[Any]]:
-        board_shape, selection_shape, *_ = self._shapes_of
-        boards: NDArray[np.int32] = np.empty(board_shape, INT32)
-        selections: NDArray[np.int32] = np.empty(selection_shape, INT32)
+        boards: NDArray[np.int32] = np.empty((self.num_envs, self._rules.height, self._rules.columns), INT32)
+        selections: NDArray[np.int32] = np.empty((self.num_envs, 2), INT32)
         kernels.observe(self._cells, self._tops, boards, selections)
         return self._make_observations(boards, selections)
 
     def _make_observations(self, boards: NDArray[np.int32], selections: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         observations: dict[str, NDArray[Any]] = {"board": boards, "selection": selections}
-        if self._tells_time:
-            shares = (
-                np.maximum(self._snapshot_settings.duration_ms - self._clock[0], 0)
-                / self._snapshot_settings.duration_ms
-            )
+        if self._rules.include_time_left_norm:
+            duration = self._rules.duration_ms
+            shares = np.maximum(duration - self._clock[0], 0) / duration
             observations["time_left_norm"] = shares.astype(np.float32)[:, None]
         return observations
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
         """Advance every sub-environment; those that ended before begin an episode instead, as the mode says."""
         actions = self._parse_actions(actions)
-        board_shape, selection_shape, tops_shape, clock_shape, events_shape, flags_shape = self._shapes_of
-        boards: NDArray[np.int32] = np.empty(board_shape, INT32)
-        selections: NDArray[np.int32] = np.empty(selection_shape, INT32)
-        tops: NDArray[np.int8] = np.empty(tops_shape, INT8)
-        clock: NDArray[np.int32] = np.empty(clock_shape, INT32)
-        events: NDArray[np.int8] = np.empty(events_shape, INT8)
-        flags: Mask = np.empty(flags_shape, BOOL)
-        reward: NDArray[np.float64] = np.empty(self._shape)
-        begun = kernels.step(
-            actions,
-            self._ended,
-            self._tops,
-            self._clock,
-            self._cells,
-            tops,
-            clock,
-            self._keys,
-            self._seeds,
-            self._record,
-            self._pool,
-            self._curve,
-            self._worths,
-            self._ends,
-            events,
-            flags,
-            self._shapes,
-            reward,
-            boards,
-            selections,
-        )
+        n, height, columns = self.num_envs, self._rules.height, self._rules.columns
+        boards: NDArray[np.int32] = np.empty((n, height, columns), INT32)
+        selections: NDArray[np.int32] = np.empty((n, 2), INT32)
+        tops: NDArray[np.int8] = np.empty((columns + 1, n), INT8)
+        clock: NDArray[np.int32] = np.empty((5, n), INT32)
+        events: NDArray[np.int8] = np.empty((2, n), INT8)
+        flags: Mask = np.empty((3, n), BOOL)
+        reward: NDArray[np.float64] = np.empty(n)
+        before = (actions, self._ended, self._tops, self._clock)
+        position = (self._cells, tops, clock, self._keys, self._seeds)
+        results = (events, flags, self._shapes, reward, boards, selections)
+        begun = kernels.step(*before, *position, *self._constants, self._worths, self._ends, *results)
         if begun < 0:
             raise self._illegal_action_error(actions, -1 - begun)
         self._tops, self._clock, self._ended = tops, clock, flags[2]
-        shaping = self._shaping(events, reward) if self._shaped else None
-        now = BatchSnapshot(
-            tops, clock, self._seeds[2].copy(), events, shaping, self._everyone, self._snapshot_settings
-        )
-        terminated, truncated = flags[0], flags[1]
+        shaping: NDArray[np.float64] | None = None
+        if self._shaped:
+            shaping = np.empty((len(PARTS) - EVENTS, n))
+            kernels.shape_rewards(events, self._shapes, self._weights, shaping)
+            reward += shaping[0]
+            reward += shaping[1]
+        now = BatchSnapshot(tops, clock, self._seeds[2].copy(), events, shaping, self._everyone, self._rules)
         if self._restarts_at_once and self._ended.any():
             info = self._restart_at_once(now)
-            return self._observations(), reward, terminated, truncated, info
-        return self._make_observations(boards, selections), reward, terminated, truncated, now.info()
-
-    def _shaping(self, events: NDArray[np.int8], reward: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add what the changes of pairs and crowding were worth to the rewards, and return it."""
-        shaping: NDArray[np.float64] = np.empty((len(PARTS) - EVENTS, self.num_envs))
-        kernels.shape_rewards(events, self._shapes, self._snapshot_settings.weights, shaping)
-        reward += shaping[0]
-        reward += shaping[1]
-        return shaping
+            return self._observations(), reward, flags[0], flags[1], info
+        info = LazyDict(_STEP, now.make_value)
+        return self._make_observations(boards, selections), reward, flags[0], flags[1], info
 
     def _restart_at_once(self, then: BatchSnapshot) -> dict[str, Any]:
         """Begin the next episode where one has just ended; the last observation and info are in the info returned."""
         ended = self._ended
         last = self._observations()
-        now, flags = then.copy(), np.zeros(self._shapes_of[-1], BOOL)
-        self._tops, self._clock = now.tops, now.clock
-        kernels.restart(ended, *self._position, *self._constants, now.events, flags)
+        events, flags = then.events.copy(), np.zeros((3, self.num_envs), BOOL)
+        self._tops, self._clock = then.tops.copy(), then.clock.copy()
+        kernels.restart(ended, *self._position, *self._constants, events, flags)
         self._ended = flags[2]
-        now.seeds = self._seeds[2].copy()
+        now = replace(then, tops=self._tops, clock=self._clock, events=events, seeds=self._seeds[2].copy())
         then.everyone = ended
-        return {**now.info(), "reward_parts": then.parts(), **make_final_info(last, then.info(), ended)}
+        final = make_final_info(last, LazyDict(_STEP, then.make_value), ended)
+        return {**LazyDict(_STEP, now.make_value), "reward_parts": then.parts(), **final}
 
     def _reset_info(self, begun: Mask) -> dict[str, Any]:
-        events = np.zeros((2, self.num_envs), INT8)
-        now = BatchSnapshot(
-            self._tops, self._clock, self._seeds[2].copy(), events, None, begun, self._snapshot_settings
-        )
-        return now.reset_info()
+        events, seeds = np.zeros((2, self.num_envs), INT8), self._seeds[2].copy()
+        now = BatchSnapshot(self._tops, self._clock, seeds, events, None, begun, self._rules)
+        return LazyDict(_RESET, now.make_value)
 
 
 class BatchedContractColumnPopper(BatchedColumnPopper):
     """Games on the contract's board, played together."""
 
     single_class = ContractColumnPopperEnv
-
-
-def _make_worths(rules: PopperRules) -> NDArray[np.float64]:
-    """Return what a step is worth by its outcome, from `BEGAN`, which is no step, to a column that pops as a whole."""
-    game = Game(rules)
-    of_steps = [game.worth(outcome, False, None)[0] for outcome in range(int(kernels.BEGAN) + 1, rules.height + 1)]
-    return np.array([0.0, *of_steps])
-
-
-def _pack_pool(values: Sequence[int]) -> NDArray[np.int8]:
-    """Return the number pool as kernels read it: the values, and from `PLACES` on the place of each value."""
-    pool = np.zeros(2 * kernels.PLACES, INT8)
-    pool[: len(values)] = values
-    for place, value in enumerate(values):
-        pool[kernels.PLACES + value] = place
-    return pool

@@ -21,43 +21,22 @@ from typing import Any, Final
 import numpy as np
 
 from proctor.contracts.chance import Stream
-from proctor.envs.popper import board, game
-from proctor.envs.vector.kernels import (
-    compiled,
-    derive_key,
-    draw_from_key,
-    first_illegal,
-    inlined,
-    move_bytes,
-    next_episode,
-)
+from proctor.envs.popper import game
+from proctor.envs.popper.game import POINTS, SHARES, TRIPLE
+from proctor.envs.vector.kernels import compiled, derive_key, draw_from_key, first_illegal, inlined, next_episode
 
-PLACES: Final = 10
-"""From here on, a pool of numbers tells the place of each value."""
-NOTHING_THERE: Final = np.int8(board.NOTHING_THERE)
-COLUMN_FULL: Final = np.int8(board.COLUMN_FULL)
-NOBODY: Final = np.int8(board.NOBODY)
-SHARES: Final = board.SHARES
-SHARE: Final = np.uint64(board.SHARE)
-SHARE_MASK: Final = np.uint64(board.SHARE_MASK)
+PLACES: Final = 10  # from here on, a pool of numbers tells the place of each value
+NOTHING_THERE, COLUMN_FULL, NOBODY = (np.int8(it) for it in (game.NOTHING_THERE, game.COLUMN_FULL, game.NOBODY))
+SHARE, SHARE_MASK = np.uint64(game.SHARE), np.uint64(game.SHARE_MASK)
+# How a step can end an episode: not at all, no room for a row, a full-column drop, time is up.
+NO_END, LOST, DROPPED, LATE = (np.int8(end) for end in range(4))
+BEGAN: Final = np.int8(-3)  # stands for the outcome where an episode began instead of a step
+# The numbers that do not change, as one record.
+_NUMBERS: Final = "height action_ms duration_ms last_tick strict fast_forward shaped values"
+RULES: Final = np.dtype([(name, np.int32) for name in _NUMBERS.split()])
 
 _NO_CELL: Final = np.int8(0)
-_TRIPLE: Final = board.TRIPLE
-_POINTS: Final = game.POINTS
 _ONE: Final = np.uint64(1)
-LOST, DROPPED, LATE = (np.int8(end) for end in (1, 2, 3))
-"""How a step can end an episode: no room for a row, a full-column drop, time is up. Else 0."""
-BEGAN: Final = np.int8(-3)
-"""Stands for the outcome where an episode began instead of a step."""
-RULES: Final = np.dtype(
-    [
-        (name, np.int32)
-        for name in ("height", "action_ms", "duration_ms", "last_tick", "strict", "fast_forward", "shaped", "values")
-    ]
-)
-"""The numbers that do not change, as one record."""
-
-NO_END: Final = np.int8(0)
 _SPAWN: Final = int(Stream.SPAWN)
 
 
@@ -129,15 +108,15 @@ def place(placed: Any, meant: Any, source: Any, cells: Any, lengths: Any, score:
         # One number, so that there is one branch: a triple is rare, a pair is not.
         unlike = (cells[i, second] ^ value) | (cells[i, third] ^ value) | np.int64(length < 2)
         if unlike == 0:
-            run = np.int64(_TRIPLE)
+            run = np.int64(TRIPLE)
             while run <= length and cells[i, np.uint64(last - run * columns)] == value:
                 run += 1
-            count = run // _TRIPLE * _TRIPLE
+            count = run // TRIPLE * TRIPLE
             for k in range(count):
                 cells[i, np.uint64(last - k * columns)] = _NO_CELL
             lengths[column, i] -= count
             outcome[i] = count
-            score[i] += _POINTS * count
+            score[i] += POINTS * count
 
 
 @compiled
@@ -158,29 +137,29 @@ def _make_room(due: Any, lengths: Any, height: Any) -> Any:
 
 
 @compiled
-def _note_fall(falls: Any, elapsed: Any, last_fall: Any, count: Any) -> None:
-    """Count the falls, and start the wait for the next one."""
-    for i in range(falls.size):
-        now, before = elapsed[i], last_fall[i]
-        last_fall[i] = now if falls[i] else before
-    for i in range(falls.size):
-        count[i] += falls[i]
-
-
-@compiled
 def fall(due: Any, cells: Any, lengths: Any, clock: Any, keys: Any, rules: Any, pool: Any) -> None:
     """Let one row fall on every board that is due and has room for it; where it has none, `due` stays marked."""
     falls = _make_room(due, lengths, np.int8(rules.height))
     fallen = find_places(falls)
-    flat, size, columns = cells.reshape(-1), cells.shape[1], lengths.shape[0]
+    columns = lengths.shape[0]
+    rows = np.empty(cells.shape[1] - columns, np.int8)
     for i in fallen:
-        move_bytes(flat, i * size + columns, i * size, size - columns)
+        # By way of other memory: a loop over cells that overlap would go byte by byte.
+        for k in range(rows.size):
+            rows[k] = cells[i, k]
+        for k in range(rows.size):
+            cells[i, columns + k] = rows[k]
     for group in range(0, columns, SHARES):
         bits = np.empty(fallen.size, np.uint64)
         for j in range(fallen.size):
             bits[j] = draw_from_key(keys[fallen[j]], clock[2, fallen[j]], group // SHARES)
         _spawn(fallen, bits, group, cells, columns, np.uint64(rules.values), pool)
-    _note_fall(falls, clock[0], clock[1], clock[2])
+    elapsed, last_fall, count = clock[0], clock[1], clock[2]
+    for i in range(falls.size):
+        now, before = elapsed[i], last_fall[i]
+        last_fall[i] = now if falls[i] else before
+    for i in range(falls.size):
+        count[i] += falls[i]
 
 
 @compiled
@@ -231,14 +210,6 @@ def next_fall(curve: Any, action_ms: Any, last_fall: Any) -> Any:
 
 
 @compiled
-def _forward(manual: Any, elapsed: Any, last_fall: Any, rules: Any, curve: Any) -> None:
-    """Take the clocks to the next scheduled fall where a fall is asked for."""
-    for i in find_places(manual):
-        due = next_fall(curve, np.int64(rules.action_ms), np.int64(last_fall[i]))
-        elapsed[i] = min(due, np.int64(rules.last_tick))
-
-
-@compiled
 def tick(manual: Any, clock: Any, rules: Any, curve: Any, due: Any) -> None:
     """Move the clocks, read the intervals, and mark the boards where a row is due."""
     elapsed, last_fall, interval = clock[0], clock[1], clock[4]
@@ -246,7 +217,9 @@ def tick(manual: Any, clock: Any, rules: Any, curve: Any, due: Any) -> None:
     for i in range(elapsed.size):
         elapsed[i] += action_ms
     if rules.fast_forward:
-        _forward(manual, elapsed, last_fall, rules, curve)
+        for i in find_places(manual):
+            scheduled = next_fall(curve, np.int64(action_ms), np.int64(last_fall[i]))
+            elapsed[i] = min(scheduled, np.int64(rules.last_tick))
     for stretch in range(curve.shape[0]):
         begins, length = curve[stretch, 0], curve[stretch, 1]
         for i in range(elapsed.size):
@@ -335,13 +308,6 @@ def _copy(old: Any, new: Any) -> None:
     """Write `old` to `new`; an assignment of the whole array would not become vector instructions."""
     for k in range(old.size):
         new[k] = old[k]
-
-
-@compiled
-def _skip_full_drops(outcome: Any, due: Any) -> None:
-    """Take the mark from every board whose full-column drop ends the game: its rows stay."""
-    for i in range(due.size):
-        due[i] = due[i] & (outcome[i] != COLUMN_FULL)
 
 
 @compiled
@@ -463,7 +429,9 @@ def step(
     place(marks, meant, source, cells, lengths, clock[3], events[0])
     tick(manual, clock, rules, curve, marks)
     if rules.strict:
-        _skip_full_drops(events[0], marks)
+        # A full-column drop ends the game, and its rows stay.
+        for i in range(marks.size):
+            marks[i] = marks[i] & (events[0, i] != COLUMN_FULL)
     fall(marks, cells, lengths, clock, keys, rules, pool)
     _end(events, marks, clock[0], flags, rules.strict != 0, rules.duration_ms)
     if rules.shaped:

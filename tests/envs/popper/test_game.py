@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.contracts.chance import Stream, derive_key
-from proctor.envs.popper.board import COLUMN_FULL, NOBODY, NOTHING_THERE, Board, Pop, run_length
+from proctor.envs.popper.game import COLUMN_FULL, NOBODY, NOTHING_THERE, Board, run_length
 from tests.envs.popper.games import actions, boards
 
 POOL = (1, 2, 3)
@@ -56,7 +56,7 @@ def test_three_equal_blocks_at_the_open_end_pop() -> None:
 
     outcome = board.toggle(1)
 
-    assert (outcome, shown(board), board.pop) == (3, [[1], [3], [1]], Pop(1, 1, 3, 2))
+    assert (outcome, shown(board), board.pop) == (3, [[1], [3], [1]], {"column": 1, "row": 1, "count": 3, "value": 2})
 
 
 def test_there_is_no_cascade() -> None:
