@@ -20,8 +20,19 @@ from proctor.contracts.conformance import ClauseVerdict, Finding
 from proctor.contracts.conformance.report import CheckProbe
 from proctor.envs.popper import conformance as popper_conformance
 from proctor.envs.popper.conformance import ColumnPopperSuite, check_column_popper
-from proctor.envs.popper.conformance.games import GamePlan, crowding, play, restless, solver
-from proctor.envs.popper.conformance.model import FALLS, INVALID, STEPS, ActionKind, BoardPosition, read_position
+from proctor.envs.popper.conformance.games import (
+    FALLS,
+    INVALID,
+    STEPS,
+    ActionKind,
+    BoardPosition,
+    GamePlan,
+    crowding,
+    play,
+    read_position,
+    restless,
+    solver,
+)
 from proctor.envs.popper.env import ColumnPopperEnv
 
 CHECKS = {**conformance.CHECKS, **popper_conformance.CHECKS}

@@ -37,16 +37,23 @@ def write_video(path: str | PathLike[str], frames: Iterable[Picture], fps: float
     was. A GIF loops for ever, at up to 50 frames per second of the same running time.
     """
     target = Path(path)
-    options = _options(target, fps)
+    encoding = _find_encoding(target)
+    if not (math.isfinite(fps) and fps > 0):
+        raise ValidationError("no frame rate", found=fps, expected="frames per second, a number > 0")
     check_place(target)
-    ffmpeg = _ffmpeg()
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise MissingExtraError("writing a film", package="imageio-ffmpeg", extra="video") from None
     checked = _check_frames(frames)
     first = next(checked)
-    size = f"{first.shape[1]}x{first.shape[0]}"
+    frames_in = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{first.shape[1]}x{first.shape[0]}"]
+    rate = ["-r", str(Fraction(fps).limit_denominator()), "-i", "-", "-y", "-v", "quiet"]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), *frames_in, *rate, *encoding(fps)]
     with (
         _report_write_errors(target),
         _replace_when_complete(target) as partial,
-        _encoder([ffmpeg, "-s", size, *options, str(partial)]) as film,
+        _encoder([*command, str(partial)]) as film,
     ):
         for frame in chain([first], checked):
             film.write(frame.data)
@@ -55,7 +62,7 @@ def write_video(path: str | PathLike[str], frames: Iterable[Picture], fps: float
 def check_place(path: str | PathLike[str]) -> None:
     """Refuse a place where no film can be written, before there is a frame; what is there stays as it is."""
     target = Path(path)
-    _find_encoder(target)
+    _find_encoding(target)
     if not target.parent.is_dir():
         raise ValidationError("no such folder", found=str(target.parent), expected="a folder to write the film to")
     with _report_write_errors(target), TemporaryFile(dir=target.parent):
@@ -77,28 +84,12 @@ def _mp4(fps: float) -> Options:
 _ENCODERS: Final[Mapping[str, Callable[[float], Options]]] = {".gif": _gif, ".mp4": _mp4}
 
 
-def _find_encoder(target: Path) -> Callable[[float], Options]:
+def _find_encoding(target: Path) -> Callable[[float], Options]:
     encoding = _ENCODERS.get(target.suffix.lower())
     if encoding is None:
         known = ", ".join(_ENCODERS)
         raise ValidationError("no film has this suffix", found=target.name, expected=f"one of {known}")
     return encoding
-
-
-def _options(target: Path, fps: float) -> Options:
-    encoding = _find_encoder(target)
-    if not (math.isfinite(fps) and fps > 0):
-        raise ValidationError("no frame rate", found=fps, expected="frames per second, a number > 0")
-    rate = str(Fraction(fps).limit_denominator())
-    return ["-f", "rawvideo", "-pix_fmt", "rgb24", "-r", rate, "-i", "-", "-y", "-v", "quiet", *encoding(fps)]
-
-
-def _ffmpeg() -> str:
-    try:
-        import imageio_ffmpeg
-    except ImportError:
-        raise MissingExtraError("writing a film", package="imageio-ffmpeg", extra="video") from None
-    return str(imageio_ffmpeg.get_ffmpeg_exe())
 
 
 @contextmanager

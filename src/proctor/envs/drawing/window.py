@@ -41,7 +41,8 @@ class Window:
         if self.closed:
             return False
         pygame = self._open(frame.shape[1], frame.shape[0])
-        if any(_is_close_event(pygame, event) for event in pygame.event.get()):
+        closing = ((pygame.QUIT, None), (pygame.KEYDOWN, pygame.K_ESCAPE))
+        if any((event.type, getattr(event, "key", None)) in closing for event in pygame.event.get()):
             self.close()
             return False
         _blit(pygame, frame)
@@ -59,7 +60,12 @@ class Window:
     def _open(self, width: int, height: int) -> ModuleType:
         if self._pygame is not None:
             return self._pygame
-        pygame = _import_pygame()
+        # Standard output may be somebody's protocol: pygame must not greet there.
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        try:
+            import pygame
+        except ImportError:
+            raise MissingExtraError("render_mode 'human'", package="pygame", extra="human") from None
         try:
             pygame.display.init()
             pygame.display.set_mode((width, height), pygame.RESIZABLE)
@@ -68,21 +74,6 @@ class Window:
         pygame.display.set_caption(self._title)
         self._pygame, self._clock, Window._owner = pygame, pygame.time.Clock(), self
         return pygame
-
-
-def _import_pygame() -> ModuleType:
-    # Standard output may be somebody's protocol: pygame must not greet there.
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    try:
-        import pygame
-    except ImportError:
-        raise MissingExtraError("render_mode 'human'", package="pygame", extra="human") from None
-    return pygame
-
-
-def _is_close_event(pygame: ModuleType, event: Any) -> bool:
-    closing = ((pygame.QUIT, None), (pygame.KEYDOWN, pygame.K_ESCAPE))
-    return (event.type, getattr(event, "key", None)) in closing
 
 
 def _blit(pygame: ModuleType, frame: NDArray[np.uint8]) -> None:

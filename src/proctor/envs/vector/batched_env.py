@@ -147,12 +147,8 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
     def _parse_mask(self, mask: Any) -> Mask:
         if mask is None:
             return np.ones(self.num_envs, np.bool_)
-        if (
-            not isinstance(mask, np.ndarray)
-            or mask.dtype != np.bool_
-            or mask.shape != (self.num_envs,)
-            or not mask.any()
-        ):
+        is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == self._shape
+        if not is_mask or not mask.any():
             raise ValidationError(
                 "not a reset mask",
                 found=mask,
@@ -180,27 +176,20 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
         self, given: Sequence[int | None] | None, which: Mask, options: dict[str, Any]
     ) -> NDArray[np.int64]:
         """Return the root seeds, or raise a ValidationError for an option that one of their episodes cannot have."""
-        if not options:
-            return self._roots(given)
-        before = self.np_random.bit_generator.state
-        accepted = False
-        try:
-            roots = self._roots(given)
-            for i in np.flatnonzero(which):
-                self._single._check_options(options, int(roots[i]))
-            accepted = True
-        finally:
-            if not accepted:
-                self.np_random.bit_generator.state = before
-        return roots
-
-    def _roots(self, given: Sequence[int | None] | None) -> NDArray[np.int64]:
-        """Return a root seed for every sub-environment; what is not given is drawn, neighbours if none is."""
+        before = self.np_random.bit_generator.state if options else None
+        # What is not given is drawn, neighbours if none is.
         if given is None:
             first = int(self.np_random.integers(SEED_LIMIT - self.num_envs + 1))
             given = range(first, first + self.num_envs)
         drawn = (self.np_random.integers(SEED_LIMIT) if each is None else each for each in given)
-        return np.fromiter(drawn, np.int64, self.num_envs)
+        roots = np.fromiter(drawn, np.int64, self.num_envs)
+        try:
+            for i in np.flatnonzero(which) if options else ():
+                self._single._check_options(options, int(roots[i]))
+        except ValidationError:
+            self.np_random.bit_generator.state = before
+            raise
+        return roots
 
     def _parse_actions(self, actions: Any) -> NDArray[np.int64]:
         """Return the actions as kernels read them, or raise: no step is legal now, or these are no actions.
@@ -209,44 +198,39 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
         """
         if self._lifecycle is not STEPPABLE:
             guard(self._lifecycle, LifecycleMethod.STEP)
-        if self._waits_for_reset:
-            self._check_all_running()
-        if type(actions) is np.ndarray and actions.dtype is INT64 and actions.shape == self._shape:
-            flags = actions.flags
-            if flags.c_contiguous and flags.writeable:
-                return actions
-        return self._convert_actions(actions)
-
-    def _check_all_running(self) -> None:
-        if self._ended.any():
+        if self._waits_for_reset and self._ended.any():
             raise StateError(
                 "some episodes have ended",
                 found=np.flatnonzero(self._ended).tolist(),
                 expected="a reset with reset_mask before the next step",
                 clause="NO-STEP-AFTER-END",
             )
+        if type(actions) is np.ndarray and actions.dtype is INT64 and actions.shape == self._shape:
+            flags = actions.flags
+            if flags.c_contiguous and flags.writeable:
+                return actions
+        return self._convert_actions(actions)
 
     def _convert_actions(self, actions: Any) -> NDArray[np.int64]:
+        found = actions
         try:
             array: NDArray[Any] = np.asarray(actions)
+            found = f"{array.dtype} of shape {array.shape}"
         except (ValueError, TypeError):  # a ragged list, for one
-            raise self._actions_error(actions) from None
+            array = np.empty(0)
         if array.dtype.kind not in "iu" or array.shape != self._shape:
-            raise self._actions_error(f"{array.dtype} of shape {array.shape}")
+            raise ValidationError(
+                "not a batch of actions",
+                found=found,
+                expected=f"integers of shape ({self.num_envs},)",
+                clause="ENV-STEP-P2",
+            )
         if array.dtype.kind == "u":
             # Before the cast, which would make the largest ones negative.
             illegal = np.flatnonzero(array >= self.single_action_space.n)
             if illegal.size:
                 raise self._illegal_action_error(array, int(illegal[0]))
         return np.require(array, np.int64, ("C", "W"))
-
-    def _actions_error(self, found: object) -> ValidationError:
-        return ValidationError(
-            "not a batch of actions",
-            found=found,
-            expected=f"integers of shape ({self.num_envs},)",
-            clause="ENV-STEP-P2",
-        )
 
     def _illegal_action_error(self, actions: NDArray[Any], index: int) -> ValidationError:
         """Return the error for the action at `index`, which is none of the legal ones."""
@@ -264,23 +248,14 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
 
 def make_final_info(observations: Any, info: dict[str, Any], ended: Mask) -> dict[str, Any]:
     """Return the keys that hold the last observations and the last info of the episodes that `ended` marks."""
-    return {
-        "final_obs": _split_observations(observations, ended),
-        "_final_obs": ended,
-        "final_info": info,
-        "_final_info": ended,
-    }
-
-
-def _split_observations(observations: Any, which: Mask) -> NDArray[Any]:
-    """Return the marked observations one by one, as Gymnasium passes final observations."""
-    single = np.full(which.size, None, dtype=object)
-    for i in np.flatnonzero(which):
+    # One by one, as Gymnasium passes final observations.
+    final = np.full(ended.size, None, dtype=object)
+    for i in np.flatnonzero(ended):
         if isinstance(observations, dict):
-            single[i] = {name: values[i].copy() for name, values in observations.items()}
+            final[i] = {name: values[i].copy() for name, values in observations.items()}
         else:
-            single[i] = observations[i].copy()
-    return single
+            final[i] = observations[i].copy()
+    return {"final_obs": final, "_final_obs": ended, "final_info": info, "_final_info": ended}
 
 
 def _unwrap_scalar(value: Any) -> Any:

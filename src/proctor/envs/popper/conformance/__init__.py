@@ -1,6 +1,6 @@
 """Whether an implementation of Column Popper keeps its contract: one check for every clause, with a small counterexample.
 
-Rule: it judges anybody's implementation, so it shares no code with ours; `model` is the contract again, written for reading.
+Rule: it judges anybody's implementation, so it shares no code with ours; `games` has the contract again, written for reading.
 """
 
 from collections.abc import Mapping

@@ -19,11 +19,21 @@ from proctor.contracts.conformance.env_driver import SEEDS, EnvDriver, accepts_k
 from proctor.contracts.conformance.report import CheckProbe, CheckTable, expect_refusal, make_check, shorten
 from proctor.contracts.conformance.samples import is_identical, iterate_arrays
 from proctor.envs.popper.conformance.games import (
+    ACTION_MS,
+    BOARD,
+    DURATION_MS,
+    FALLS,
+    INVALID,
+    POOL,
+    STEPS,
+    ActionKind,
+    BoardPosition,
     GamePlan,
     JudgedStep,
     all_games,
     closing,
     crowding,
+    interval_at,
     long_games,
     make_board,
     play,
@@ -38,26 +48,13 @@ from proctor.envs.popper.conformance.games import (
     turns,
     turns_of,
 )
-from proctor.envs.popper.conformance.model import (
-    ACTION_MS,
-    BOARD,
-    DURATION_MS,
-    FALLS,
-    INVALID,
-    POOL,
-    STEPS,
-    ActionKind,
-    BoardPosition,
-    interval_at,
-)
 from proctor.errors import ComponentError
 
 CHECKS: Final = CheckTable()
 
 CONTRACT_ID: Final = "SpecKitAI/ColumnPopper-v1"
 CLOSE: Final = 1e-6
-_TALL: Final = (1, 2)
-"""A column of two blocks, of values that every pool of the contract has."""
+_TALL: Final = (1, 2)  # a column of two blocks, of values that every pool of the contract has
 _FEW: Final = 8
 _ONE: Final = {"number_pool": (1,)}
 _STRICT: Final = {"strict_invalid": True}
@@ -270,9 +267,8 @@ def _find_wrong_outcome(turn: JudgedStep) -> str | None:
     return None
 
 
-def _is_quiet(kind: ActionKind) -> Callable[[JudgedStep], bool]:
-    """Return whether a turn's action is of this kind and pops nothing."""
-    return lambda turn: turn.effect.kind is kind and not turn.effect.popped
+def _is_quiet(kind: ActionKind, turn: JudgedStep) -> bool:
+    return turn.effect.kind is kind and not turn.effect.popped
 
 
 def _pop_games() -> Iterator[GamePlan]:
@@ -288,7 +284,9 @@ ACTIONS: Final = (
 )
 CHECKS.update(
     {
-        clause: make_check(name, _find_wrong_outcome, turns_of(all_games, when=_is_quiet(kind), situation=kind))
+        clause: make_check(
+            name, _find_wrong_outcome, turns_of(all_games, when=partial(_is_quiet, kind), situation=kind)
+        )
         for clause, name, kind in ACTIONS
     }
 )

@@ -1,14 +1,19 @@
-"""Games of Column Popper that are played to see what an implementation does; every step is set beside the contract's.
+"""Column Popper as its contract tells it, and games that are played to set every step beside it.
 
-Rule 1: what is not observed is never guessed: the held block's column is the one that was picked. Each step starts from
+Rule 1: the first half is what an implementation is compared with: what an action does to a board, and when rows fall. It is
+    written for reading, not for speed, and shares no code with an implementation. What falls is chance and is not told
+    here; the checks see it on the board.
+Rule 2: what is not observed is never guessed: the held block's column is the one that was picked. Each step starts from
     the board that was observed, so one mistake of an implementation is not held against all its later steps.
-Rule 2: a policy is a function of the step's number and the position, so that the same subject sees the same games.
-Rule 3: a game whose settings the constructor does not take is left out; if no game is left, the check cannot tell.
+Rule 3: a policy is a function of the step's number and the position, so that the same subject sees the same games.
+Rule 4: a game whose settings the constructor does not take is left out; if no game is left, the check cannot tell.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
+from itertools import permutations
 from typing import Any, Final, TypeAlias
 
 from gymnasium import spaces
@@ -16,21 +21,146 @@ from gymnasium import spaces
 from proctor.contracts.conformance.env_driver import EnvDriver, accepts_keyword
 from proctor.contracts.conformance.report import CannotTell, Cases, CheckProbe, shorten
 from proctor.contracts.conformance.samples import samples
-from proctor.envs.popper.conformance.model import (
-    ACTION_MS,
-    STEPS,
-    ActionEffect,
-    BoardPosition,
-    Stacks,
-    read_position,
-    solution,
-)
 
+Stacks: TypeAlias = tuple[tuple[int, ...], ...]
+"""The columns, each from the top down."""
+
+TRIPLE: Final = 3
+BOARD: Final = (12, 3)
+POOL: Final = (1, 2, 3)
+ACTION_MS: Final = 100
+DURATION_MS: Final = 60_000
+STEPS: Final = DURATION_MS // ACTION_MS
+CURVE: Final = ((0, 3_000), (20_000, 2_000), (40_000, 1_000))
+_DEPTH: Final = 3
+_MOST_MOVES: Final = 300
+
+
+class ActionKind(StrEnum):
+    """What an action is in the position in which it is taken."""
+
+    PICK = "a pick"
+    PLACE = "a placement on another column"
+    PUT_BACK = "a put-back"
+    NOTHING_THERE = "a pick on an empty column"
+    FULL_DROP = "a placement on a full column"
+    FALL = "a manual fall"
+
+
+INVALID: Final = frozenset({ActionKind.NOTHING_THERE, ActionKind.FULL_DROP})
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPosition:
+    """What lies in each column, and the column whose last block is held."""
+
+    height: int
+    stacks: Stacks
+    held: int | None = None
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return sum(map(len, self.stacks))
+
+    @property
+    def full(self) -> bool:
+        """Whether a column has no room for a fall."""
+        return any(len(stack) >= self.height for stack in self.stacks)
+
+    @property
+    def selection(self) -> list[int]:
+        """The selection as it is observed."""
+        return [0, 0] if self.held is None else [1, self.stacks[self.held][-1]]
+
+    @property
+    def cells(self) -> list[list[int]]:
+        """The board as rows, row 0 on top."""
+        return [[stack[row] if row < len(stack) else 0 for stack in self.stacks] for row in range(self.height)]
+
+    def kind_of(self, action: int) -> ActionKind:
+        """Return what `action` is here."""
+        if action == len(self.stacks):
+            return ActionKind.FALL
+        if self.held is None:
+            return ActionKind.PICK if self.stacks[action] else ActionKind.NOTHING_THERE
+        if action == self.held:
+            return ActionKind.PUT_BACK
+        return ActionKind.FULL_DROP if len(self.stacks[action]) >= self.height else ActionKind.PLACE
+
+    def after(self, action: int) -> "ActionEffect":
+        """Return what `action` does before anything falls."""
+        kind = self.kind_of(action)
+        if kind is ActionKind.PICK:
+            return ActionEffect(kind, BoardPosition(self.height, self.stacks, action))
+        if self.held is None or kind not in (ActionKind.PLACE, ActionKind.PUT_BACK):
+            return ActionEffect(kind, self)
+        stacks = list(self.stacks)
+        value = stacks[self.held][-1]
+        stacks[self.held] = stacks[self.held][:-1]
+        stack = (*stacks[action], value)
+        run = next((length for length, other in enumerate(reversed(stack)) if other != value), len(stack))
+        popped = run // TRIPLE * TRIPLE
+        stacks[action] = stack[: len(stack) - popped]
+        return ActionEffect(kind, BoardPosition(self.height, tuple(stacks)), popped)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionEffect:
+    """What an action was, where it leads, and how many cells it popped."""
+
+    kind: ActionKind
+    position: BoardPosition
+    popped: int = 0
+
+
+def read_position(board: Any, held: int | None = None) -> BoardPosition:
+    """Return the position that an observed board shows."""
+    stacks = tuple(tuple(value for value in column if value) for column in board.T.tolist())
+    return BoardPosition(len(board), stacks, held if held is not None and stacks[held] else None)
+
+
+def interval_at(elapsed: int) -> int:
+    """Return the fall interval, in milliseconds, that holds at `elapsed`."""
+    return [interval for begins, interval in CURVE if begins <= elapsed][-1]
+
+
+def _scheduled_falls() -> Iterator[int]:
+    last = 0
+    for elapsed in range(ACTION_MS, DURATION_MS + 1, ACTION_MS):
+        if elapsed - last >= interval_at(elapsed):
+            last = elapsed
+            yield elapsed
+
+
+FALLS: Final = tuple(_scheduled_falls())
+"""The milliseconds at which rows fall if nobody asks for one."""
+
+
+@lru_cache(maxsize=4096)
+def solution(height: int, stacks: Stacks) -> tuple[int, ...]:
+    """Return picks and placements that lead to a pop soon, or else away from the longest column."""
+    paths: list[tuple[tuple[int, ...], Stacks]] = [((), stacks)]
+    for _ in range(_DEPTH):
+        longer = []
+        for actions, here in paths:
+            for source, target in permutations(range(len(stacks)), 2):
+                picked = BoardPosition(height, here).after(source).position
+                effect = picked.after(target)
+                if effect.popped:
+                    return (*actions, source, target)
+                if effect.kind is ActionKind.PLACE:
+                    longer.append(((*actions, source, target), effect.position.stacks))
+        paths = longer[:_MOST_MOVES]
+    by_length = sorted(range(len(stacks)), key=lambda column: len(stacks[column]))
+    return by_length[-1], by_length[0]
+
+
+# --------------------------------------------------------------------------------------------------------------- games
 Policy: TypeAlias = Callable[[int, BoardPosition], int]
 """From the number of the step (the first is 1) and the position to an action."""
 
 MANY: Final = 2**16
-_REFUSALS: Final = (ValueError, TypeError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +178,7 @@ class JudgedStep:
 
     settings: dict[str, Any]
     number: int
-    undisturbed: bool
-    """Whether no fall was asked for up to here, so that rows fall by the schedule alone."""
+    undisturbed: bool  # whether no fall was asked for up to here, so that rows fall by the schedule alone
     before: BoardPosition
     action: int
     effect: ActionEffect
@@ -116,26 +245,14 @@ def turns(drive: EnvDriver, game: GamePlan, observation: Any, info: dict[str, An
     for number in range(1, STEPS + 1):
         action = game.policy(number, position)
         undisturbed = undisturbed and action < len(position.stacks)
-        observation, reward, terminated, truncated, now = drive.step(action)
-        turn = JudgedStep(
-            game.settings,
-            number,
-            undisturbed,
-            position,
-            action,
-            position.after(action),
-            observation,
-            reward,
-            terminated,
-            truncated,
-            now,
-            info,
-        )
+        effect = position.after(action)
+        turn = JudgedStep(game.settings, number, undisturbed, position, action, effect, *drive.step(action), info)
         yield turn
         if turn.ended:
             return
         picked = action if position.held is None and not turn.manual else position.held
-        position, info = read_position(observation["board"], picked if turn.selection[0] else None), now
+        position = read_position(turn.observation["board"], picked if turn.selection[0] else None)
+        info = turn.info
 
 
 def playable(probe: CheckProbe, games: Iterable[GamePlan]) -> Iterator[GamePlan]:
@@ -175,7 +292,10 @@ def turns_of(
 
     def iterate_turns(probe: CheckProbe) -> Iterator[tuple[JudgedStep]]:
         if key:
-            _require_key(probe, key, key_on_reset)
+            drive = EnvDriver(probe)
+            _, info = drive.reset(seed=0)
+            if key not in (info if key_on_reset else drive.step(0)[4]):
+                raise CannotTell(f"the info has no {key!r}")
         seen = False
         for game in playable(probe, games()):
             for turn in filter(when, play(probe, game)):
@@ -190,14 +310,6 @@ def turns_of(
     return iterate_turns
 
 
-def _require_key(probe: CheckProbe, key: str, on_reset: bool) -> None:
-    drive = EnvDriver(probe)
-    _, info = drive.reset(seed=0)
-    if key not in (info if on_reset else drive.step(0)[4]):
-        raise CannotTell(f"the info has no {key!r}")
-
-
-# ---------------------------------------------------------------------------------------------------------- policies
 def script_policy(*actions: int) -> Policy:
     """Return a policy that takes these actions; -1 stands for the manual fall, as does whatever comes later."""
 
@@ -278,7 +390,6 @@ def long_games(policy: Callable[[], Policy] = solver) -> Iterator[GamePlan]:
     return (GamePlan(policy(), seed=seed) for seed in range(4))
 
 
-# ----------------------------------------------------------------------------------------------------------- options
 def make_board(drive: EnvDriver, *stacks: tuple[int, ...]) -> list[list[int]]:
     """Return the rows of a board of the environment's own size with these columns; the others are empty."""
     height, columns = drive.env.observation_space["board"].shape
@@ -293,7 +404,7 @@ def reset_with_options(drive: EnvDriver, **options: Any) -> tuple[dict[str, Any]
     first = plain["board"].tolist()
     try:
         observation, info = drive.reset(seed=0, options=options)
-    except _REFUSALS as problem:
+    except (ValueError, TypeError, KeyError) as problem:
         raise CannotTell(f"the environment takes no such reset options: {shorten(problem)}") from problem
     if observation["board"].tolist() == first:
         raise CannotTell("the environment takes no reset options: it begins as without")
