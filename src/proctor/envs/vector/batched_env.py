@@ -157,7 +157,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
             )
         if self._lifecycle is CREATED and not mask.all():
             raise StateError("the first reset must reset all", found=mask, expected="no reset_mask")
-        return mask.copy()
+        return np.array(mask, np.bool_)
 
     def _parse_seeds(self, seed: Any) -> Sequence[int | None]:
         """Return one seed for each sub-environment, None for one that is to be drawn."""
@@ -176,7 +176,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any], ABC):
         self, given: Sequence[int | None] | None, which: Mask, options: dict[str, Any]
     ) -> NDArray[np.int64]:
         """Return the root seeds, or raise a ValidationError for an option that one of their episodes cannot have."""
-        before = self.np_random.bit_generator.state if options else None
+        before: Any = self.np_random.bit_generator.state if options else None
         # What is not given is drawn, neighbours if none is.
         if given is None:
             first = int(self.np_random.integers(SEED_LIMIT - self.num_envs + 1))

@@ -182,12 +182,12 @@ class JudgedStep:
     before: BoardPosition
     action: int
     effect: ActionEffect
+    last_info: dict[str, Any]
     observation: dict[str, Any]
     reward: float
     terminated: bool
     truncated: bool
     info: dict[str, Any]
-    last_info: dict[str, Any]
 
     @property
     def elapsed(self) -> int:
@@ -246,7 +246,7 @@ def turns(drive: EnvDriver, game: GamePlan, observation: Any, info: dict[str, An
         action = game.policy(number, position)
         undisturbed = undisturbed and action < len(position.stacks)
         effect = position.after(action)
-        turn = JudgedStep(game.settings, number, undisturbed, position, action, effect, *drive.step(action), info)
+        turn = JudgedStep(game.settings, number, undisturbed, position, action, effect, info, *drive.step(action))
         yield turn
         if turn.ended:
             return
