@@ -418,7 +418,6 @@ def test_typed_models_of_ones_own_make_the_tools() -> None:
     assert "Which one." in box.tools[1].description
 
 
-# ------------------------------------------------------------------------------------------------------ what agents see
 def test_an_author_says_in_metadata_what_agents_see() -> None:
     env = Echo()
     env.metadata = {"agent_info": ["score"], "shows_reward": True, "max_agents": 2}

@@ -26,7 +26,6 @@ from tests.server.environments import HIDDEN_TEXT, Corridor, Counting, Later, Ra
 HERE = "tests.server.environments"
 
 
-# ------------------------------------------------------------------------------------------------------ one environment
 @pytest.mark.parametrize(
     ("text", "kind", "name"),
     [
@@ -93,7 +92,6 @@ def test_making_does_not_change_the_target() -> None:
     assert dataclasses.replace(target) == target
 
 
-# ---------------------------------------------------------------------------------------------------- what is refused
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [
@@ -136,7 +134,6 @@ def test_any_text_is_made_or_refused(text: str) -> None:
     assert outcome == "refused"
 
 
-# -------------------------------------------------------------------------------------------------------------- batches
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("text", "engine"),
@@ -238,7 +235,6 @@ def test_the_modes_are_gymnasiums() -> None:
     assert set(MODES.values()) == set(AutoresetMode)
 
 
-# ------------------------------------------------------------------------------------------------------- small questions
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

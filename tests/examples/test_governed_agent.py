@@ -37,7 +37,6 @@ def loaded() -> ModuleType:
 agent = loaded()
 
 
-# --------------------------------------------------------------------------------------------------------- with a server
 def test_it_finds_the_source_asks_when_it_is_unsure_and_cannot_forge_a_token(tmp_path: Path) -> None:
     found = acted(tmp_path / "home", PLUME, "standard", "--cheat", "--ask", "30", settings=FIELD, operator=obliging)
 
@@ -162,7 +161,6 @@ def test_what_could_not_be_mended_does_not_keep_the_next_refusal_from_being_mend
     assert asyncio.run(scenario()) == ["decide", "believe"] * 2
 
 
-# ------------------------------------------------------------------------------------------------------------ its start
 def test_it_tells_how_it_is_used() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(AGENT), "--help"], env={}, capture_output=True, text=True, check=True
@@ -192,7 +190,6 @@ def test_a_grant_is_read_from_a_file_that_nobody_else_can_read(tmp_path: Path) -
         agent.grant_of(path)
 
 
-# ------------------------------------------------------------------------------------------------------------- policies
 def carried_out(policy_of: Any, first: Any, act: Any) -> int:
     """Return how often a policy was unsure; it is told to go on."""
     doubts = 0

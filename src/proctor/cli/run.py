@@ -128,7 +128,7 @@ def _run_policy(env: Env, name: str, episodes: int, seed: int, tick: Callable[[]
 
 def write_gif(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None:
     """Write one episode as a film, in its own time."""
-    from proctor.envs.drawing.video import check_place, write_video
+    from proctor.envs.drawing.frames import check_place, write_video
 
     check_place(path)
     with closing(make_env(env_id, tree, render_mode="rgb_array")) as env:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from proctor.envs.drawing.video import check_place, write_video
+from proctor.envs.drawing.frames import check_place, write_video
 from proctor.errors import MissingExtraError, RenderingError, ValidationError
 
 

@@ -8,7 +8,7 @@ import pygame
 import pytest
 from numpy.typing import NDArray
 
-from proctor.envs.drawing.window import Window
+from proctor.envs.drawing.frames import Window
 from proctor.errors import MissingExtraError, RenderingError
 
 FPS = 100_000.0

@@ -21,7 +21,6 @@ from proctor.errors import ValidationError
 Make = Callable[..., Any]
 
 
-# ------------------------------------------------------------------------------------------------------ how to break
 def begins(change: Callable[[Any], object]) -> Make:
     """Return an environment that does `change` to itself when it is made."""
 
@@ -112,7 +111,6 @@ def rewritten(board: Board) -> None:
     board._occupied, board._roomy = twin._occupied, twin._roomy
 
 
-# ---------------------------------------------------------------------------------------------------------- settings
 def spaced(name: str, space: spaces.Space[Any]) -> Make:
     return begins(lambda env: env.observation_space.spaces.update({name: space}))
 
@@ -174,10 +172,7 @@ def any_board(**keywords: Any) -> Any:
     return env
 
 
-# ------------------------------------------------------------------------------------------------------------- moves
 class PlacesOnTop(Board):
-    __slots__ = ()
-
     def toggle(self, column: int) -> int:
         held = self.held
         if held < 0 or column == held or len(self.stacks[column]) == len(self.cells):
@@ -189,23 +184,17 @@ class PlacesOnTop(Board):
 
 
 class NeverLetsGo(Board):
-    __slots__ = ()
-
     def toggle(self, column: int) -> int:
         return 0 if column == self.held else super().toggle(column)
 
 
 class NeverPops(Board):
-    __slots__ = ()
-
     def _remove(self, column: int) -> int:
         return 0
 
 
 class PopsThree(Board):
     """Only ever three, however long the run."""
-
-    __slots__ = ()
 
     def _remove(self, column: int) -> int:
         del self.stacks[column][-3:]
@@ -216,8 +205,6 @@ class PopsThree(Board):
 class PopsTheRun(Board):
     """The whole run, also what is over the triples."""
 
-    __slots__ = ()
-
     def _remove(self, column: int) -> int:
         run = run_length(self.stacks[column])
         del self.stacks[column][-run:]
@@ -226,8 +213,6 @@ class PopsTheRun(Board):
 
 
 class Cascades(Board):
-    __slots__ = ()
-
     def _remove(self, column: int) -> int:
         count = super()._remove(column)
         if run_length(self.stacks[column]) >= 3:
@@ -237,8 +222,6 @@ class Cascades(Board):
 
 class PicksAnother(Board):
     """Where there is nothing to pick, it picks elsewhere."""
-
-    __slots__ = ()
 
     def toggle(self, column: int) -> int:
         outcome = super().toggle(column)
@@ -250,8 +233,6 @@ class PicksAnother(Board):
 class LosesItsGrip(Board):
     """A placement on a full column lets go of the block."""
 
-    __slots__ = ()
-
     def toggle(self, column: int) -> int:
         outcome = super().toggle(column)
         if outcome == COLUMN_FULL:
@@ -262,8 +243,6 @@ class LosesItsGrip(Board):
 class DropsAnyway(Board):
     """A placement on a full column takes the block from its own."""
 
-    __slots__ = ()
-
     def toggle(self, column: int) -> int:
         outcome = super().toggle(column)
         if outcome == COLUMN_FULL:
@@ -273,8 +252,6 @@ class DropsAnyway(Board):
 
 
 class SwapsAsItFalls(Board):
-    __slots__ = ()
-
     def fall(self, key: int, number: int) -> bool:
         room = super().fall(key, number)
         self.stacks[:2] = self.stacks[1::-1]
@@ -283,8 +260,6 @@ class SwapsAsItFalls(Board):
 
 
 class PopsByFalls(Board):
-    __slots__ = ()
-
     def fall(self, key: int, number: int) -> bool:
         room = super().fall(key, number)
         for column, stack in enumerate(self.stacks):
@@ -296,8 +271,6 @@ class PopsByFalls(Board):
 class EmptiesAtTheEnd(Board):
     """A fall without room clears the board."""
 
-    __slots__ = ()
-
     def fall(self, key: int, number: int) -> bool:
         room = super().fall(key, number)
         if not room:
@@ -308,8 +281,6 @@ class EmptiesAtTheEnd(Board):
 
 
 class FullTooSoon(Board):
-    __slots__ = ()
-
     def fall(self, key: int, number: int) -> bool:
         return self.longest() < len(self.cells) - 1 and super().fall(key, number)
 
@@ -347,10 +318,7 @@ def ends_on_an_empty_pick(env: Any, result: list[Any]) -> None:
         result[2] = True
 
 
-# ------------------------------------------------------------------------------------------------------------- clock
 class FallsLate(Game):
-    __slots__ = ()
-
     def _tick(self, manual: bool) -> bool:
         super()._tick(manual)
         return manual or self.elapsed - self.last_fall > self.interval
@@ -359,16 +327,12 @@ class FallsLate(Game):
 class OnlyForwards(Game):
     """Jumps, but lets no row fall."""
 
-    __slots__ = ()
-
     def _tick(self, manual: bool) -> bool:
         return super()._tick(manual) and not manual
 
 
 class GoesOn(Game):
     """A fall without room is no matter."""
-
-    __slots__ = ()
 
     def _fall(self) -> bool:
         super()._fall()
@@ -377,8 +341,6 @@ class GoesOn(Game):
 
 class ForgivesTheSchedule(Game):
     """Only a fall that somebody asked for can end the game."""
-
-    __slots__ = ()
 
     def _fall(self) -> bool:
         asked = self.elapsed - self.last_fall < self.interval
@@ -425,7 +387,6 @@ def with_the_time_gone(env: Any, observation: Any) -> Any:
     return observation
 
 
-# ------------------------------------------------------------------------------------------------------------ ledger
 def with_another_preset(env: Any) -> None:
     env._game._table = replace(env._game._table, valid_action=0.5)
     env._game._worths = {}
@@ -465,7 +426,6 @@ def sets(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda info: info.update(values)
 
 
-# -------------------------------------------------------------------------------------------------------- the tables
 POPPER: dict[str, Make] = {
     "POP-INIT-P1": lenient("number_pool", lambda pool: pool == (1,)),
     "POP-INIT-P2": lenient("strict_invalid", lambda flag: flag is True),

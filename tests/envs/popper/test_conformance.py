@@ -170,7 +170,6 @@ class FixedLength(Bare):
         self.observation_space.spaces["time_left_norm"] = spaces.Box(0.0, 1.0, (1,), np.float32)  # type: ignore[attr-defined]
 
 
-# ------------------------------------------------------------------------------------------------------- fair to all
 class TestColumnPopper(ColumnPopperSuite):
     def make(self, **settings: Any) -> Any:
         return ColumnPopperEnv(**settings)
@@ -293,7 +292,6 @@ def test_an_observation_that_cannot_be_written_to_is_fresh_enough() -> None:
     assert check_clause("POP-FRESH", Frozen).verdict is ClauseVerdict.KEPT
 
 
-# ---------------------------------------------------------------------------------------------------------- the model
 def stacks(height: int) -> st.SearchStrategy[tuple[tuple[int, ...], ...]]:
     column = st.lists(st.integers(1, 3), max_size=height).map(tuple)
     return st.tuples(column, column, column)

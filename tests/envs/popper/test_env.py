@@ -55,25 +55,6 @@ def test_make_needs_no_import_of_ours() -> None:
     assert result.stdout.strip() == "ContractColumnPopperEnv"
 
 
-def test_the_spaces_are_the_contracts() -> None:
-    env = gym.make("SpecKitAI/ColumnPopper-v1")
-
-    assert env.action_space == spaces.Discrete(4)
-    assert env.observation_space == spaces.Dict(
-        {"board": spaces.Box(0, 9, (12, 3), np.int32), "selection": spaces.Box(0, 9, (2,), np.int32)}
-    )
-
-
-def test_the_time_is_observed_only_if_asked_for() -> None:
-    env = ColumnPopperEnv(include_time_left_norm=True)
-    first, _ = env.reset(seed=1)
-    second = env.step(0)[0]
-
-    assert env.observation_space["time_left_norm"] == spaces.Box(0.0, 1.0, (1,), np.float32)
-    assert first["time_left_norm"].tolist() == [1.0]
-    assert second["time_left_norm"].tolist() == [np.float32(599 / 600)]
-
-
 @pytest.mark.parametrize("keywords", [{"height": 6}, {"columns": 4}, {"height": 3, "columns": 12}])
 def test_the_contracts_id_keeps_its_board(keywords: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P7"):
@@ -131,26 +112,6 @@ def test_rows_fall_when_the_schedule_says_and_time_is_up_after_600_steps() -> No
 
     assert falls == STANDARD_FALLS
     assert (terminated, truncated, info["time_left"], info["fault"]) == (False, True, 0.0, None)
-
-
-def test_a_manual_fall_restarts_the_wait() -> None:
-    env = ContractColumnPopperEnv()
-    env.reset(seed=2)
-    filled = []
-    for step in range(1, 60):
-        observation = env.step(FALL if step == 20 else 0)[0]
-        filled.append(int((observation["board"] > 0).sum()))
-
-    assert [step for step in range(2, 60) if filled[step - 1] != filled[step - 2]] == [20, 50]
-
-
-def test_fast_forward_takes_the_clock_to_the_next_scheduled_fall() -> None:
-    env = ContractColumnPopperEnv(manual_fall="fast_forward")
-    env.reset(seed=2)
-    env.step(0)
-    times = [env.step(FALL)[4]["time_left"] for _ in range(8)]
-
-    assert times == [60.0 - second for second in STANDARD_FALLS[:8]]
 
 
 def test_fast_forward_stops_when_time_is_up_before_a_row_falls() -> None:
@@ -226,30 +187,12 @@ def test_each_event_is_worth_what_the_contract_says(
     assert (terminated, truncated) == (ends, False)
 
 
-def test_time_up_costs_half_a_point() -> None:
-    env = env_on([1], [2], [3], duration_ms=100)
-    _, _, terminated, truncated, info = env.step(0)
-
-    assert info["reward_parts"]["time_up"] == -0.5
-    assert (terminated, truncated) == (False, True)
-
-
 def test_a_row_without_room_at_the_last_moment_terminates() -> None:
     env = env_on([1], [1, 2] * 6, [3], duration_ms=100, fall_curve=[(0, 100)])
     _, _, terminated, truncated, info = env.step(0)
 
     assert (terminated, truncated, info["fault"], info["time_left"]) == (True, False, "overflow", 0.0)
     assert info["reward_parts"]["time_up"] == 0.0
-
-
-@pytest.mark.parametrize(("strict", "fault"), [(True, "invalid_full_drop"), (False, None)])
-def test_only_strictness_makes_a_full_drop_the_end(strict: bool, fault: str | None) -> None:
-    env = env_on([1], [1, 2] * 6, [3], selection=0, strict_invalid=strict)
-    observation, _, terminated, _, info = env.step(1)
-
-    assert (terminated, info["fault"]) == (strict, fault)
-    assert observation["selection"].tolist() == [1, 1]
-    assert np.array_equal(observation["board"], board_of([1], [1, 2] * 6, [3]))
 
 
 def test_dense_pays_for_a_pair_and_takes_it_back() -> None:
@@ -312,22 +255,6 @@ def test_what_holds_in_every_step(keywords: dict[str, Any], seed: int, data: st.
         refused = info["reward_parts"]["invalid_action"] or info["reward_parts"]["full_drop"]
         assert was_valid or not info["pops_this_step"]
         assert not (was_valid and refused)
-
-
-@given(boards(), st.integers(0, 2), st.booleans())
-def test_a_no_op_changes_nothing_but_the_clock(board: np.ndarray[Any, Any], column: int, holds: bool) -> None:
-    env = ColumnPopperEnv(fall_curve=[(0, 60_000)])
-    selection = 0 if holds and board[0, 0] else None
-    before, info = env.reset(seed=1, options={"board": board, "selection": selection})
-    if info["action_mask"][column]:
-        return
-    after, _, _, _, later = env.step(column)
-
-    assert plain(after) == plain(before)
-    assert later["time_left"] == info["time_left"] - 0.1
-    assert {key: plain(later[key]) for key in info if key not in ("time_left", "episode")} == {
-        key: plain(value) for key, value in info.items() if key not in ("time_left", "episode")
-    }
 
 
 def test_nothing_that_is_returned_is_alive() -> None:
@@ -559,16 +486,3 @@ def test_the_option_board_is_copied() -> None:
     env.step(FALL)
 
     assert np.array_equal(board, board_of([1], [2], [3]))
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 2**31 - 1))
-def test_the_reported_seed_replays_the_game(seed: int) -> None:
-    env = ContractColumnPopperEnv()
-    env.reset(seed=seed)
-    first, info = env.reset()
-    story = [env.step(move) for move in (FALL, 0, 1, FALL)]
-    twin = ContractColumnPopperEnv()
-
-    assert plain(twin.reset(seed=info["seed"])[0]) == plain(first)
-    assert plain([twin.step(move) for move in (FALL, 0, 1, FALL)]) == plain(story)

@@ -384,7 +384,7 @@ class PlumeSearchEnv(GuardedEnv[Observation, Any]):
         return {**super()._snapshot(), "_trail": self._trail.copy()}
 
     def _open_window(self) -> Any:
-        from proctor.envs.drawing.window import Window
+        from proctor.envs.drawing.frames import Window
 
         return Window(title="Plume search", fps=self.metadata["render_fps"])
 

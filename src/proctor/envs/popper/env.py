@@ -276,7 +276,7 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         return {**super()._snapshot(), "_game": self._game.copy()}
 
     def _open_window(self) -> Any:
-        from proctor.envs.drawing.window import Window
+        from proctor.envs.drawing.frames import Window
 
         return Window(title="Column Popper", fps=self.metadata["render_fps"])
 

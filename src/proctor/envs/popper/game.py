@@ -37,8 +37,6 @@ Pop: TypeAlias = dict[str, int]
 class Board:
     """The cells, the column whose open end is held (`held`, or `NOBODY`), and what the last move removed (`pop`)."""
 
-    __slots__ = ("_flat", "_occupied", "_others", "_pool", "_roomy", "cells", "held", "pop", "stacks")
-
     def __init__(
         self,
         cells: NDArray[np.int32],

@@ -1,22 +1,26 @@
-"""Frames of any environment as a film on disk.
+"""Frames of any environment in a window on the screen, and as a film on disk.
 
-Rule 1: frames are streamed: one at a time leaves this process, however long the film is. (A GIF shares one palette, so
-there the encoder, a process of its own, keeps them until the last one has come.)
-Rule 2: a film is whole or it is not there: it is written beside its place and moved when it is complete.
-Rule 3: what a suffix means is a row of `_ENCODERS`.
-Rule 4: the encoder says nothing on the terminal; what went wrong is in the error.
+Rule 1: pygame and the encoder are looked for when the first frame is there, never before.
+Rule 2: pygame has one display per process, so the window that opened last owns it; an older one counts as closed. A window
+    that was closed, by whomever, stays closed: `show` then does nothing, and a run goes on without it.
+Rule 3: a film is streamed: one frame at a time leaves this process, however long it is. (A GIF shares one palette, so there
+    the encoder, a process of its own, keeps them until the last one has come.)
+Rule 4: a film is whole or it is not there: it is written beside its place and moved when it is complete.
+Rule 5: what a film's suffix means is a row of `_ENCODERS`. The encoder says nothing on the terminal; what went wrong is in the
+    error.
 """
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from itertools import chain
-from os import PathLike
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryFile
-from typing import IO, Final, TypeAlias
+from types import ModuleType
+from typing import IO, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +33,82 @@ Options: TypeAlias = Sequence[str]
 GIF_FPS: Final = 50.0  # browsers slow down a GIF that asks for more
 
 
-def write_video(path: str | PathLike[str], frames: Iterable[Picture], fps: float) -> None:
+class Window:
+    """A window of its first frame's size that the user can resize; frames keep their proportions.
+
+    `fps` is the environment's `metadata["render_fps"]`: `show` waits so that frames come no faster; 0 means no wait.
+    The close button and the escape key close it.
+    """
+
+    _owner: ClassVar["Window | None"] = None
+
+    def __init__(self, title: str, *, fps: float) -> None:
+        self._title = title
+        self._fps = fps
+        self._pygame: ModuleType | None = None
+        self._clock: Any = None
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the window shows nothing any more."""
+        return self._closed or (self._pygame is not None and Window._owner is not self)
+
+    def show(self, frame: Picture) -> bool:
+        """Show `frame`, uint8 (height, width, 3), and answer the user; return whether the window is still open."""
+        if self.closed:
+            return False
+        pygame = self._open(frame.shape[1], frame.shape[0])
+        closing = ((pygame.QUIT, None), (pygame.KEYDOWN, pygame.K_ESCAPE))
+        if any((event.type, getattr(event, "key", None)) in closing for event in pygame.event.get()):
+            self.close()
+            return False
+        _show_in_middle(pygame, frame)
+        pygame.display.flip()
+        self._clock.tick(self._fps)
+        return True
+
+    def close(self) -> None:
+        """Close the window; a second time, or before the first frame, it only stays closed."""
+        if self._pygame is not None and Window._owner is self:
+            self._pygame.display.quit()
+            Window._owner = None
+        self._closed = True
+
+    def _open(self, width: int, height: int) -> ModuleType:
+        if self._pygame is not None:
+            return self._pygame
+        # Standard output may be somebody's protocol: pygame must not greet there.
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        try:
+            import pygame
+        except ImportError:
+            raise MissingExtraError("render_mode 'human'", package="pygame", extra="human") from None
+        try:
+            pygame.display.init()
+            pygame.display.set_mode((width, height), pygame.RESIZABLE)
+        except pygame.error as problem:
+            raise RenderingError("no window could be opened", found=str(problem), expected="a display") from problem
+        pygame.display.set_caption(self._title)
+        self._pygame, self._clock, Window._owner = pygame, pygame.time.Clock(), self
+        return pygame
+
+
+def _show_in_middle(pygame: ModuleType, frame: Picture) -> None:
+    """Put `frame` on the display as large as it fits, in the middle."""
+    screen = pygame.display.get_surface()
+    height, width, _ = frame.shape
+    picture = pygame.image.frombuffer(frame.tobytes(), (width, height), "RGB")
+    room = screen.get_size()
+    scale = min(room[0] / width, room[1] / height)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    if size != (width, height):
+        picture = pygame.transform.smoothscale(picture, size)
+    screen.fill((0, 0, 0))
+    screen.blit(picture, ((room[0] - size[0]) // 2, (room[1] - size[1]) // 2))
+
+
+def write_video(path: str | os.PathLike[str], frames: Iterable[Picture], fps: float) -> None:
     """Write `frames`, uint8 arrays (height, width, 3) of one size, as a film; the suffix of `path` picks the format.
 
     An unknown suffix, a missing folder, a bad frame rate, no frame at all and a frame of another shape are a
@@ -59,7 +138,7 @@ def write_video(path: str | PathLike[str], frames: Iterable[Picture], fps: float
             film.write(frame.data)
 
 
-def check_place(path: str | PathLike[str]) -> None:
+def check_place(path: str | os.PathLike[str]) -> None:
     """Refuse a place where no film can be written, before there is a frame; what is there stays as it is."""
     target = Path(path)
     _find_encoding(target)
