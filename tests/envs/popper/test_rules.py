@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.popper.env import ColumnPopperEnv
-from proctor.envs.popper.rules import LONGEST, PopperRules
+from proctor.envs.popper.rules import LONGEST, Schedule
 from proctor.errors import ValidationError
 from tests.envs.popper.games import curves, settings_of_a_game
 
@@ -91,22 +91,14 @@ STANDARD_FALLS = [3, 6, 9, 12, 15, 18, *range(20, 41, 2), *range(41, 61)]
 
 
 def test_the_standard_falls_are_those_of_the_contract() -> None:
-    seconds = [tick / 1000 for tick in scheduled(ColumnPopperEnv().rules)]
+    seconds = [tick / 1000 for tick in Schedule().falls()]
 
     assert seconds == STANDARD_FALLS
     assert len(seconds) == 37
 
 
-def scheduled(rules: PopperRules) -> list[int]:
-    """Return the ticks of all falls of a game without a manual one."""
-    falls = [rules.next_fall(0)]
-    while falls[-1] <= rules.last_tick:
-        falls.append(rules.next_fall(falls[-1]))
-    return falls[:-1]
-
-
-def ticked(rules: PopperRules) -> list[int]:
-    """Return the same falls, by an accumulator that is read at every tick."""
+def ticked(rules: Schedule) -> list[int]:
+    """Return the falls, by an accumulator that is read at every tick."""
     falls, accumulated = [], 0
     for elapsed in range(rules.action_ms, rules.last_tick + 1, rules.action_ms):
         accumulated += rules.action_ms
@@ -120,7 +112,7 @@ def ticked(rules: PopperRules) -> list[int]:
 def test_computed_falls_are_those_that_ticking_finds(duration: int, action: int, curve: list[tuple[int, int]]) -> None:
     rules = ColumnPopperEnv(duration_ms=duration, action_ms=action, fall_curve=curve).rules
 
-    assert scheduled(rules) == ticked(rules)
+    assert list(rules.falls()) == ticked(rules)
 
 
 @given(curve=curves(), elapsed=st.integers(0, 20_000))

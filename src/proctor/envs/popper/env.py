@@ -123,9 +123,16 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
             manual_fall=manual_fall,
             reward_preset=reward_preset,
         )
-        self._check_board()
+        board = (self._rules.height, self._rules.columns)
+        if self.fixed_board is not None and board != self.fixed_board:
+            raise ValidationError(
+                "this id has a board of its own",
+                found=board,
+                expected=f"height and columns {self.fixed_board}, or the id proctor/ColumnPopper-v0",
+                clause="POP-INIT-P7",
+            )
         parts: dict[str, spaces.Space[Any]] = {
-            "board": spaces.Box(0, LARGEST_VALUE, (self._rules.height, self._rules.columns), np.int32),
+            "board": spaces.Box(0, LARGEST_VALUE, board, np.int32),
             "selection": spaces.Box(0, LARGEST_VALUE, (2,), np.int32),
         }
         if self._rules.include_time_left_norm:
@@ -140,25 +147,10 @@ class ColumnPopperEnv(GuardedEnv[Observation, Any]):
         self._game = Game(self._rules)
         self._total_reward = 0.0
 
-    def _check_board(self) -> None:
-        board = (self._rules.height, self._rules.columns)
-        if self.fixed_board is not None and board != self.fixed_board:
-            raise ValidationError(
-                "this id has a board of its own",
-                found=board,
-                expected=f"height and columns {self.fixed_board}, or the id proctor/ColumnPopper-v0",
-                clause="POP-INIT-P7",
-            )
-
     @property
     def rules(self) -> PopperRules:
         """The settings of this game."""
         return self._rules
-
-    @property
-    def score(self) -> int:
-        """Three points for every cell that has popped in this episode."""
-        return self._game.score
 
     def _check_options(self, options: dict[str, Any], episode_seed: int | None) -> None:
         if episode_seed is None:

@@ -55,9 +55,12 @@ class Board:
         self._flat = cells.data.cast("B").cast("i")
         # Bits, column 0 first: where there is a block, and where there is room for one.
         self._occupied = self._roomy = 0
+        height = len(cells)
         for column, stack in enumerate(self.stacks):
-            self._occupied |= bool(stack) << column
-            self._roomy |= (len(stack) < len(cells)) << column
+            if stack:
+                self._occupied |= 1 << column
+            if len(stack) < height:
+                self._roomy |= 1 << column
 
     @classmethod
     def first(cls, rules: PopperRules, key: int) -> "Board":

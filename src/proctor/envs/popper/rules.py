@@ -8,7 +8,7 @@ Rule 2: no floats. Seconds are for people and are made where they are shown.
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -34,24 +34,12 @@ MANUAL_FALLS: Final = ("one_row", "fast_forward")
 
 
 @dataclass(frozen=True, slots=True)
-class PopperRules:
-    """All that makes a game what it is, but for its seed."""
+class Schedule:
+    """The clock of a game: how long it lasts, what an action takes, and how often rows fall."""
 
-    height: int
-    columns: int
-    number_pool: tuple[int, ...]
-    strict_invalid: bool
-    include_time_left_norm: bool
-    duration_ms: int
-    action_ms: int
-    fall_curve: Curve
-    manual_fall: str
-    rewards: RewardTable
-
-    @property
-    def fast_forward(self) -> bool:
-        """Whether a manual fall takes the clock to the next scheduled one."""
-        return self.manual_fall == "fast_forward"
+    duration_ms: int = 60_000
+    action_ms: int = 100
+    fall_curve: Curve = STANDARD_CURVE
 
     @property
     def last_tick(self) -> int:
@@ -73,6 +61,31 @@ class PopperRules:
             if stretch == len(self.fall_curve) or due < self.fall_curve[stretch][0]:
                 break
         return due
+
+    def falls(self) -> Iterator[int]:
+        """Yield the ticks of all scheduled falls of a game without a manual one."""
+        due = self.next_fall(0)
+        while due <= self.last_tick:
+            yield due
+            due = self.next_fall(due)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopperRules(Schedule):
+    """All that makes a game what it is, but for its seed."""
+
+    height: int
+    columns: int
+    number_pool: tuple[int, ...]
+    strict_invalid: bool
+    include_time_left_norm: bool
+    manual_fall: str
+    rewards: RewardTable
+
+    @property
+    def fast_forward(self) -> bool:
+        """Whether a manual fall takes the clock to the next scheduled one."""
+        return self.manual_fall == "fast_forward"
 
 
 def parse_rules(**settings: Any) -> PopperRules:

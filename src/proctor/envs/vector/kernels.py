@@ -18,6 +18,8 @@ from proctor.errors import MissingExtraError
 
 try:
     import numba
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
 except ImportError:
     raise MissingExtraError("a batched environment", package="numba", extra="vector") from None
 
@@ -27,6 +29,30 @@ compiled: Callable[[Callable[..., Any]], Any] = numba.njit(**_OPTIONS)
 # For what is called in a loop with many arrays: a call would count the references to each of them.
 inlined: Callable[[Callable[..., Any]], Any] = numba.njit(inline="always", **_OPTIONS)
 
+
+def _move_bytes_in_python(array: Any, to: Any, origin: Any, count: Any) -> None:
+    array[to : to + count] = array[origin : origin + count].copy()
+
+
+@intrinsic
+def _compile_memmove(context: Any, array: Any, to: Any, origin: Any, count: Any) -> Any:
+    """Make a compiled function move `count` bytes of a flat int8 array from `origin` to `to`, which may overlap."""
+    if not isinstance(array, types.Array) or array.ndim != 1 or array.dtype != types.int8 or array.layout != "C":
+        return None  # numba then says that there is no such function for these types
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = target.make_array(signature.args[0])(target, builder, arguments[0]).data
+        there, here = (builder.gep(data, [place]) for place in arguments[1:3])
+        cgutils.raw_memmove(builder, there, here, arguments[3], 1)
+        return target.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64, types.int64), generate
+
+
+# A loop in the kernel would go byte by byte, because the two ranges overlap.
+_compile_memmove.py_func = _move_bytes_in_python
+move_bytes: Final[Callable[[Any, Any, Any, Any], None]] = _compile_memmove
+"""Move `count` bytes of a flat int8 array from one place to another: `move_bytes(array, to, origin, count)`."""
 
 _GOLDEN: Final = np.uint64(chance.GOLDEN)
 _FIRST: Final = np.uint64(chance.FIRST)
@@ -92,11 +118,15 @@ def next_seed(root_seed: Any, episode: Any) -> Any:
 @compiled
 def first_illegal(actions: Any, n_actions: Any) -> Any:
     """Return the index of the first action outside [0, n_actions), or -1."""
-    # Without a branch in the loop, which becomes vector instructions; there is hardly ever one to look for.
     illegal = 0
     for i in range(actions.size):
         illegal |= (actions[i] < 0) | (actions[i] >= n_actions)
-    return np.argmax((actions < 0) | (actions >= n_actions)) if illegal else -1
+    if not illegal:
+        return -1
+    for i in range(actions.size):
+        if actions[i] < 0 or actions[i] >= n_actions:
+            return i
+    return -1
 
 
 @inlined

@@ -25,19 +25,8 @@ from proctor.envs.vector.batched_env import BOOL, INT32, BatchedEnv, Mask, make_
 PENDING: Final = object()
 """Stands where a value has not been made yet."""
 EAGER_METHODS: Final = (
-    "__eq__",
-    "__ior__",
-    "__iter__",
-    "__ne__",
-    "__or__",
-    "__repr__",
-    "__ror__",
-    "copy",
-    "items",
-    "pop",
-    "popitem",
-    "setdefault",
-    "values",
+    *("__eq__", "__ior__", "__iter__", "__ne__", "__or__", "__repr__", "__ror__"),
+    *("copy", "items", "pop", "popitem", "setdefault", "values"),
 )
 """The methods of a dict that show more than one value, or hand one out in another way than by its key.
 
@@ -163,16 +152,8 @@ class BatchedColumnPopper(BatchedEnv):
     def _allocate(self) -> None:
         n, rules = self.num_envs, self._single.rules
         self._rules, self._shaped = rules, bool(rules.rewards.pair or rules.rewards.crowding)
-        numbers = {
-            "height": rules.height,
-            "action_ms": rules.action_ms,
-            "duration_ms": rules.duration_ms,
-            "last_tick": rules.last_tick,
-            "strict": rules.strict_invalid,
-            "fast_forward": rules.fast_forward,
-            "shaped": self._shaped,
-            "values": len(rules.number_pool),
-        }
+        numbers = {name: getattr(rules, name) for name in kernels.NUMBERS}
+        numbers |= {"shaped": self._shaped, "values": len(rules.number_pool)}
         pool: NDArray[np.int8] = np.zeros(2 * kernels.PLACES, INT8)
         for place, value in enumerate(rules.number_pool):
             pool[[place, kernels.PLACES + value]] = value, place

@@ -23,7 +23,7 @@ import numpy as np
 from proctor.contracts.chance import Stream
 from proctor.envs.popper import game
 from proctor.envs.popper.game import POINTS, SHARES, TRIPLE
-from proctor.envs.vector.kernels import compiled, derive_key, draw_from_key, first_illegal, inlined, next_episode
+from proctor.envs.vector.kernels import compiled, derive_key, draw_from_key, first_illegal, move_bytes, next_episode
 
 PLACES: Final = 10  # from here on, a pool of numbers tells the place of each value
 NOTHING_THERE, COLUMN_FULL, NOBODY = (np.int8(it) for it in (game.NOTHING_THERE, game.COLUMN_FULL, game.NOBODY))
@@ -32,8 +32,8 @@ SHARE, SHARE_MASK = np.uint64(game.SHARE), np.uint64(game.SHARE_MASK)
 NO_END, LOST, DROPPED, LATE = (np.int8(end) for end in range(4))
 BEGAN: Final = np.int8(-3)  # stands for the outcome where an episode began instead of a step
 # The numbers that do not change, as one record.
-_NUMBERS: Final = "height action_ms duration_ms last_tick strict fast_forward shaped values"
-RULES: Final = np.dtype([(name, np.int32) for name in _NUMBERS.split()])
+NUMBERS: Final = ("height", "action_ms", "duration_ms", "last_tick", "strict_invalid", "fast_forward")
+RULES: Final = np.dtype([(name, np.int32) for name in (*NUMBERS, "shaped", "values")])
 
 _NO_CELL: Final = np.int8(0)
 _ONE: Final = np.uint64(1)
@@ -137,29 +137,29 @@ def _make_room(due: Any, lengths: Any, height: Any) -> Any:
 
 
 @compiled
-def fall(due: Any, cells: Any, lengths: Any, clock: Any, keys: Any, rules: Any, pool: Any) -> None:
-    """Let one row fall on every board that is due and has room for it; where it has none, `due` stays marked."""
-    falls = _make_room(due, lengths, np.int8(rules.height))
-    fallen = find_places(falls)
-    columns = lengths.shape[0]
-    rows = np.empty(cells.shape[1] - columns, np.int8)
-    for i in fallen:
-        # By way of other memory: a loop over cells that overlap would go byte by byte.
-        for k in range(rows.size):
-            rows[k] = cells[i, k]
-        for k in range(rows.size):
-            cells[i, columns + k] = rows[k]
-    for group in range(0, columns, SHARES):
-        bits = np.empty(fallen.size, np.uint64)
-        for j in range(fallen.size):
-            bits[j] = draw_from_key(keys[fallen[j]], clock[2, fallen[j]], group // SHARES)
-        _spawn(fallen, bits, group, cells, columns, np.uint64(rules.values), pool)
-    elapsed, last_fall, count = clock[0], clock[1], clock[2]
+def _note_fall(falls: Any, elapsed: Any, last_fall: Any, count: Any) -> None:
+    """Count the falls, and start the wait for the next one."""
     for i in range(falls.size):
         now, before = elapsed[i], last_fall[i]
         last_fall[i] = now if falls[i] else before
     for i in range(falls.size):
         count[i] += falls[i]
+
+
+@compiled
+def fall(due: Any, cells: Any, lengths: Any, clock: Any, keys: Any, rules: Any, pool: Any) -> None:
+    """Let one row fall on every board that is due and has room for it; where it has none, `due` stays marked."""
+    falls = _make_room(due, lengths, np.int8(rules.height))
+    fallen = find_places(falls)
+    flat, size, columns = cells.reshape(-1), cells.shape[1], lengths.shape[0]
+    for i in fallen:
+        move_bytes(flat, i * size + columns, i * size, size - columns)
+    for group in range(0, columns, SHARES):
+        bits = np.empty(fallen.size, np.uint64)
+        for j in range(fallen.size):
+            bits[j] = draw_from_key(keys[fallen[j]], clock[2, fallen[j]], group // SHARES)
+        _spawn(fallen, bits, group, cells, columns, np.uint64(rules.values), pool)
+    _note_fall(falls, clock[0], clock[1], clock[2])
 
 
 @compiled
@@ -231,24 +231,18 @@ def tick(manual: Any, clock: Any, rules: Any, curve: Any, due: Any) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- what is told
-@inlined
-def _part(weight: Any, holds: Any) -> Any:
-    """Return the weight where the event holds, else 0."""
-    return weight if holds else 0.0
-
-
 @compiled
 def part_rewards(events: Any, weights: Any, parts: Any) -> None:
     """Write what each event was worth where a step was made; 0 where an episode began."""
     outcome, end = events[0], events[1]
     for i in range(outcome.size):
-        parts[0, i] = _part(weights[0], outcome[i] >= 0)
+        parts[0, i] = weights[0] if outcome[i] >= 0 else 0.0
         parts[1, i] = weights[1] * max(outcome[i], 0)
-        parts[2, i] = _part(weights[2], outcome[i] != BEGAN)
-        parts[3, i] = _part(weights[3], outcome[i] == NOTHING_THERE)
-        parts[4, i] = _part(weights[4], outcome[i] == COLUMN_FULL)
-        parts[5, i] = _part(weights[5], end[i] == LOST)
-        parts[6, i] = _part(weights[6], end[i] == LATE)
+        parts[2, i] = weights[2] if outcome[i] != BEGAN else 0.0
+        parts[3, i] = weights[3] if outcome[i] == NOTHING_THERE else 0.0
+        parts[4, i] = weights[4] if outcome[i] == COLUMN_FULL else 0.0
+        parts[5, i] = weights[5] if end[i] == LOST else 0.0
+        parts[6, i] = weights[6] if end[i] == LATE else 0.0
 
 
 @compiled
@@ -267,8 +261,8 @@ def shape_rewards(events: Any, shapes: Any, weights: Any, parts: Any) -> None:
         stays, stepped = (end[i] == 0) | (end[i] == LATE), outcome[i] != BEGAN
         pairs = shapes[2, i] if stays else 0.0
         crowding = shapes[3, i] if stays else 0.0
-        parts[0, i] = _part(weights[7] * (pairs - shapes[0, i]), stepped)
-        parts[1, i] = _part(weights[8] * (crowding - shapes[1, i]), stepped)
+        parts[0, i] = weights[7] * (pairs - shapes[0, i]) if stepped else 0.0
+        parts[1, i] = weights[8] * (crowding - shapes[1, i]) if stepped else 0.0
 
 
 @compiled
@@ -428,12 +422,12 @@ def step(
     grip(meant, held, events[0], np.int8(columns), source, marks)
     place(marks, meant, source, cells, lengths, clock[3], events[0])
     tick(manual, clock, rules, curve, marks)
-    if rules.strict:
+    if rules.strict_invalid:
         # A full-column drop ends the game, and its rows stay.
         for i in range(marks.size):
             marks[i] = marks[i] & (events[0, i] != COLUMN_FULL)
     fall(marks, cells, lengths, clock, keys, rules, pool)
-    _end(events, marks, clock[0], flags, rules.strict != 0, rules.duration_ms)
+    _end(events, marks, clock[0], flags, rules.strict_invalid != 0, rules.duration_ms)
     if rules.shaped:
         shape(cells, lengths, rules.height, shapes[2], shapes[3])
     begun = restart(before, cells, tops, clock, keys, seeds, record, pool, curve, events, flags)
