@@ -125,7 +125,7 @@ def interval_at(elapsed: int) -> int:
     return [interval for begins, interval in CURVE if begins <= elapsed][-1]
 
 
-def _scheduled_falls() -> Iterator[int]:
+def _iterate_falls() -> Iterator[int]:
     last = 0
     for elapsed in range(ACTION_MS, DURATION_MS + 1, ACTION_MS):
         if elapsed - last >= interval_at(elapsed):
@@ -133,7 +133,7 @@ def _scheduled_falls() -> Iterator[int]:
             yield elapsed
 
 
-FALLS: Final = tuple(_scheduled_falls())
+FALLS: Final = tuple(_iterate_falls())
 """The milliseconds at which rows fall if nobody asks for one."""
 
 
