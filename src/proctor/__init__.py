@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from proctor.errors import RenderingError as RenderingError
     from proctor.errors import StateError as StateError
     from proctor.errors import ValidationError as ValidationError
-    from proctor.viewer.episode import Episode as Episode
+    from proctor.viewer.single_file import Episode as Episode
 
 __version__ = "0.1.0"
 
@@ -33,7 +33,7 @@ _HOMES = {
     "Coordinates": "proctor.contracts.spatial",
     "EnvironmentConfig": "proctor.envs.plume.config",
     "EnvironmentState": "proctor.contracts.lifecycle",
-    "Episode": "proctor.viewer.episode",
+    "Episode": "proctor.viewer.single_file",
     "GridSize": "proctor.contracts.spatial",
     "PlumeSearchEnv": "proctor.envs.plume.env",
     "ProctorError": "proctor.errors",

@@ -20,21 +20,19 @@ from proctor.ledger.reader import Ledger, Row
 from proctor.models.arrays import pack_array
 from proctor.models.events import AgentRevoked, BatchStepped, Event, SessionClosed, SessionResumed
 from proctor.narration.events import (
-    NOT_KEPT,
-    Narrator,
-    ResultTone,
-    TimelineEntry,
-    describe_observation,
-    timeline_entries,
-)
-from proctor.narration.values import (
     MOST_DECODED_BYTES,
+    NOT_KEPT,
     PLUME_ACTIONS,
     POPPER_COLUMNS,
     UNREADABLE_PACKET,
+    Narrator,
+    ResultTone,
+    TimelineEntry,
     action_describer,
+    describe_observation,
     describe_packet,
     format_path,
+    timeline_entries,
 )
 from tests.cli.recordings import NOON, batch, closed, free, governed, opened, played, reset, stepped, written
 from tests.cli.streams import conforming

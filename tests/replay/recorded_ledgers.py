@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,7 @@ class Sitting:
     scenes: bool = False
     encoding: Encoding = PLAIN
     transforms: Sequence[dict[str, Any]] = ()
-
-    def of(self, target: str) -> Sitting:
-        return replace(self, target=target)
+    policy: dict[str, Any] | None = None
 
 
 def record(folder: Path, *sittings: Sitting, observations: Any = "all", boot: str = "boot") -> Path:
@@ -84,44 +83,37 @@ def record_unfinished(folder: Path, sitting: Sitting) -> Path:
     return folder
 
 
-def make_session(name: str, sitting: Sitting, writer: LedgerWriter) -> tuple[Session, ResponseBuilder]:
-    """Return a session that is not open yet, and what builds its responses; call it where no event loop runs."""
-    target = Target(sitting.target, sitting.settings)
-    return _session(name, target, describe_target(target), sitting, writer)
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[Ledger]:
-    with Ledger.open(folder) as ledger:
-        yield ledger
-
-
 def chains(folder: Path) -> list[str]:
-    with opened(folder) as ledger:
+    with Ledger.open(folder) as ledger:
         return [episode.chain for episode in ledger.episodes()]
 
 
 def rows_of(folder: Path, place: int = 0) -> list[Row]:
     """Return the rows of an episode, counted in the order of opening."""
-    with opened(folder) as ledger:
+    with Ledger.open(folder) as ledger:
         return list(ledger.rows(ledger.episodes()[place].chain))
 
 
 async def _played(writer: LedgerWriter, sittings: Sequence[Sitting], boot: str) -> None:
     async with asyncio.timeout(10 * PATIENCE):
-        cards: dict[bytes, EnvDescription] = {}
         for number, sitting in enumerate(sittings):
-            target = Target(sitting.target, sitting.settings)
-            key = msgspec.json.encode([sitting.target, sitting.settings])
-            with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
-                card = cards.setdefault(key, cards.get(key) or thread.submit(describe_target, target).result(PATIENCE))
-            await _sat(_session(f"{boot}{number}", target, card, sitting, writer)[0], sitting, number)
+            await _sat(make_session(f"{boot}{number}", sitting, writer)[0], sitting, number)
 
 
-def _session(
-    name: str, target: Target, card: EnvDescription, sitting: Sitting, writer: LedgerWriter
+@cache
+def _describe(target: str, settings: bytes) -> EnvDescription:
+    with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
+        return thread.submit(describe_target, Target(target, msgspec.json.decode(settings))).result(PATIENCE)
+
+
+def make_session(
+    name: str, sitting: Sitting, writer: LedgerWriter, clock: Callable[[], float] | None = None
 ) -> tuple[Session, ResponseBuilder]:
-    pipeline = plan_of(list(sitting.transforms)).pipeline(sitting.num_envs)
+    """Return a session that is not open yet, and what builds its responses; a millisecond passes with every look at its clock."""
+    target = Target(sitting.target, sitting.settings)
+    card = _describe(sitting.target, msgspec.json.encode(sitting.settings))
+    plan = plan_of(list(sitting.transforms))
+    pipeline = plan.pipeline(sitting.num_envs)
     account: ResponseBuilder = (
         SingleResponseBuilder(pipeline, extended=True)
         if sitting.num_envs is None
@@ -136,11 +128,11 @@ def _session(
         sitting.mode,
         sitting.infos,
         sitting.scenes,
-        transforms=list(sitting.transforms),
+        transforms=[dict(spec) for spec in plan.specs],
+        policy=sitting.policy,
     )
-    ticks = iter(range(10**9))
-    clock = lambda: 1000.0 + 0.001 * next(ticks)  # noqa: E731  # a millisecond passes with every look
-    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=300.0), account
+    clock = clock or partial(next, count(1000.0, 0.001))
+    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=PATIENCE), account
 
 
 async def _sat(session: Session, sitting: Sitting, number: int, *, closing: bool = True) -> None:

@@ -13,7 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.errors import ValidationError
-from proctor.ledger.reader import Row
+from proctor.ledger.reader import Ledger, Row
 from proctor.models.control import MOST_ENVS
 from proctor.models.events import BatchReset, BatchStepped, SessionOpened
 from proctor.models.wire import Encoding
@@ -21,7 +21,7 @@ from proctor.replay.batches import SubEpisode, SubEpisodeReplay, replay_sub_epis
 from proctor.replay.comparison import Difference, parse_array
 from proctor.replay.fork import state_at
 from proctor.replay.replayer import replay_rows
-from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, chains, opened, record, rows_of
+from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, chains, record, rows_of
 
 MODES = ["next_step", "same_step", "disabled"]
 SMALL: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ def test_a_batch_can_be_looked_at_after_any_of_its_steps(tmp_path: Path, mode: s
     folder = record(tmp_path / "ledger", batch(PLUME, mode))
     steps = [row.event for row in rows_of(folder) if isinstance(row.event, BatchStepped)]
 
-    with opened(folder) as ledger:
+    with Ledger.open(folder) as ledger:
         found = [state_at(ledger, "boot0.1", step) for step in range(1, len(steps) + 1)]
 
     ends = [np.flatnonzero(parse_array(s.terminations) | parse_array(s.truncations)).tolist() for s in steps]
@@ -282,7 +282,7 @@ def test_without_stored_values_the_rest_is_compared(tmp_path: Path) -> None:
 def test_a_reset_by_a_mask_goes_on_in_the_same_chain(tmp_path: Path) -> None:
     folder = record(tmp_path / "ledger", batch(PLUME, "disabled"))
 
-    with opened(folder) as ledger:
+    with Ledger.open(folder) as ledger:
         (episode,) = ledger.episodes()
         events = [row.event for row in ledger.rows(episode.chain)]
 

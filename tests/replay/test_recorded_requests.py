@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from proctor.ledger.reader import Ledger, Row
 from proctor.ledger.writer import LedgerWriter, UnfinishedSession
 from proctor.models.arrays import pack_array
 from proctor.models.events import NULL, BatchReset, EpisodeReset
-from proctor.replay.recorded_requests import MOST_SEED_BYTES, RecordReader, find_each_seed, read_reset
+from proctor.replay.comparison import MOST_SEED_BYTES, RecordReader, find_each_seed, read_reset
 from proctor.replay.replayer import replay_episode
 from proctor.server.sessions.rebuild import rebuild_session
 from proctor.server.sessions.session import Loss
@@ -109,7 +110,7 @@ KINDS = {
 
 @pytest.mark.parametrize("sitting", KINDS.values(), ids=KINDS)
 def test_a_replay_and_a_recovery_ask_for_the_same_seeds(tmp_path: Path, sitting: Sitting) -> None:
-    sitting = sitting.of("tests.replay.environments:Seeded")
+    sitting = replace(sitting, target="tests.replay.environments:Seeded")
     asked = environments.Seeded.asked
     folder = record_unfinished(tmp_path / "ledger", sitting)
     writer = LedgerWriter(folder, boot="next", server="1", signer=None, durability="off")

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from proctor import replay
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
 from proctor.ledger.writer import LedgerWriter
@@ -222,13 +221,6 @@ def test_pixels_that_are_drawn_differently_are_told_and_are_no_difference(tmp_pa
 
     assert (found.identical, found.steps, found.first) == (True, 3, None)
     assert "4 pictures are not as recorded; pixels are for people, and make no difference" in found.notes
-
-
-# ------------------------------------------------------------------------------------- the room itself
-def test_the_room_names_what_others_use() -> None:
-    assert all(callable(getattr(replay, name)) for name in replay.__all__)
-    with pytest.raises(AttributeError):
-        _ = replay.nothing
 
 
 SCALED = [{"type": "scale", "factor": 2.0}]

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import io
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
@@ -26,7 +25,6 @@ from msgspec.structs import replace
 
 from proctor.envs.evaluation import make_policy
 from proctor.envs.settings import make_env
-from proctor.envs.targets import Target
 from proctor.ledger.keys import Signer
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.control import GrantWish, Reset
@@ -40,16 +38,11 @@ from proctor.models.events import (
     SessionClosed,
     SessionOpened,
 )
-from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_adapter import EnvDescription, describe_target
-from proctor.server.sessions.response_builder import BatchResponseBuilder, ResponseBuilder, SingleResponseBuilder
-from proctor.server.sessions.session import Session
-from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind
+from tests.replay.recorded_ledgers import POPPER, Sitting, make_session
 from tests.server.governed.governed_sessions import Agent, Hall, until
 from tests.server.live_server import PATIENCE
 
 PLUME = "proctor/PlumeSearch-v0"
-POPPER = "proctor/ColumnPopper-v0"
 AGENT = Path(__file__).resolve().parents[2] / "examples" / "governed_agent.py"
 SIGNER = Signer.of(bytes(range(32)))
 BEGUN = 1_790_000_000.0
@@ -90,45 +83,6 @@ def writing(folder: Path, clock: Clock, observations: Any = "all") -> Iterator[L
         yield writer
     finally:
         writer.close()
-
-
-@cache
-def _card(text: str, settings: bytes) -> EnvDescription:
-    with ThreadPoolExecutor(1) as thread:  # where no event loop runs, as when a server starts
-        return thread.submit(describe_target, Target(text, msgspec.json.decode(settings))).result(PATIENCE)
-
-
-def session_of(
-    name: str,
-    target: str,
-    settings: dict[str, Any],
-    writer: LedgerWriter,
-    clock: Clock,
-    *,
-    num_envs: int | None = None,
-    transforms: Sequence[dict[str, Any]] = (),
-    policy: dict[str, Any] | None = None,
-) -> Session:
-    """Return a session whose scenes are on record, as those of a server with a ledger are."""
-    found = Target(target, settings)
-    card = _card(target, msgspec.json.encode(settings))
-    plan = plan_of(list(transforms))
-    opening = SessionSpec(
-        found,
-        card,
-        choose_executor_kind(found, card, None, num_envs),
-        num_envs=num_envs,
-        scenes=num_envs is None,
-        transforms=[dict(spec) for spec in plan.specs],
-        policy=policy,
-    )
-    pipeline = plan.pipeline(num_envs)
-    account: ResponseBuilder = (
-        SingleResponseBuilder(pipeline, extended=True)
-        if num_envs is None
-        else BatchResponseBuilder(pipeline, opening.encoding)
-    )
-    return Session(name, opening, account, writer, clock=clock, boot="boot", step_timeout=PATIENCE)
 
 
 def _run(scenario: Awaitable[None]) -> None:
@@ -173,7 +127,8 @@ def free_episode(
     clock = Clock(begun)
 
     async def scenario(writer: LedgerWriter) -> None:
-        there = session_of(session, target, settings, writer, clock, **more)
+        sitting = Sitting(target, settings, scenes="num_envs" not in more, **more)
+        there, _ = make_session(session, sitting, writer, clock)
         await there.open()
         await there.reset(Reset(seed=seed, episode_id=f"{session}-episode"), 1)
         if agent:
@@ -250,7 +205,8 @@ class Filmed(Hall):
     ) -> None:
         self.clock = clock
         super().__init__(target, policy, name=name, **settings)
-        self.session = session_of(name, target, settings, writer, clock, policy=self.policy.as_document())
+        sitting = Sitting(target, settings, scenes=True, policy=self.policy.as_document())
+        self.session, _ = make_session(name, sitting, writer, clock)
 
     def wall(self) -> float:
         return self.clock()

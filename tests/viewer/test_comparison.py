@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,12 @@ from proctor.ledger.reader import Ledger
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.control import Reset
 from proctor.models.events import EpisodeReset, EpisodeStepped, Event, PacketJudged, SessionOpened
-from proctor.server.sessions.session_spec import SessionSpec
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.comparison import MOST_VALUE, SAME, SAME_STEPS, UNKNOWN_REWARDS, compare_episodes, fork_episode
 from proctor.viewer.documents import MOST_ACTIONS, EpisodeDifference, Fork
-from tests.replay.recorded_ledgers import Play, Sitting, record
+from tests.replay.recorded_ledgers import Play, Sitting, make_session, record
 from tests.server.governed.governed_sessions import Agent, Hall
 from tests.server.live_server import PATIENCE
-from tests.viewer import ledgers
 from tests.viewer.ledgers import (
     Clock,
     batch_episode,
@@ -477,12 +474,9 @@ def test_a_doubt_about_the_way_is_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert ". The way there was not as recorded" in branched(folder, "boot0.1", 5, [1]).difference.text
 
 
-def test_a_fork_of_a_batch_whose_parts_begin_anew_counts_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers, "SessionSpec", partial(SessionSpec, autoreset_mode="disabled"))
-    clock = Clock(1e9)
-
+def test_a_fork_of_a_batch_whose_parts_begin_anew_counts_on(tmp_path: Path) -> None:
     async def played(writer: LedgerWriter) -> None:
-        session = ledgers.session_of("masked", ledgers.PLUME, {}, writer, clock, num_envs=2)
+        session, _ = make_session("masked", Sitting(num_envs=2, mode="disabled"), writer)
         await session.open()
         await session.reset(Reset(seed=1), 1)
         for number in range(3):
@@ -492,7 +486,7 @@ def test_a_fork_of_a_batch_whose_parts_begin_anew_counts_on(tmp_path: Path, monk
             await session.step(b'{"actions":[0,1]}', 11 + number)
         await session.close("client")
 
-    with writing(tmp_path, clock) as writer:
+    with writing(tmp_path, Clock(1e9)) as writer:
         asyncio.run(asyncio.wait_for(played(writer), PATIENCE))
 
     found = branched(tmp_path, "masked.1", 4, [{"actions": [2, 2]}] * 2)

@@ -13,7 +13,7 @@ import proctor
 from proctor import viewer
 from proctor.errors import ValidationError
 from proctor.viewer import Episode
-from proctor.viewer import episode as showing
+from proctor.viewer import single_file as showing
 from proctor.viewer.single_file import save_page
 from tests.viewer import ledgers
 from tests.viewer.pages import Page
@@ -137,7 +137,7 @@ def test_a_notebook_gets_the_page_in_a_frame_without_rights(tmp_path: Path) -> N
 
 def test_a_page_that_is_too_large_says_how_to_save_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledgers.plume_episode(tmp_path, 5)
-    monkeypatch.setattr(showing, "MOST", 1000)
+    monkeypatch.setattr(showing, "MOST_IN_NOTEBOOK", 1000)
 
     shown = Episode(tmp_path)._repr_html_()
 

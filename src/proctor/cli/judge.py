@@ -37,7 +37,7 @@ from proctor.episode.settings import Clock, LayerRules, Limits, OnOverrun, Profi
 from proctor.episode.transition_table import ProtocolState
 from proctor.episode.verdicts import Obligation, Outcome, SyntheticTransition, Verdict
 from proctor.errors import ValidationError
-from proctor.narration.values import format_count
+from proctor.models.descriptions import format_count
 from proctor.narration.verdicts import (
     ACCEPTED,
     REFUSED,

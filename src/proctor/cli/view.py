@@ -134,8 +134,7 @@ def export(
     """
     from proctor.replay.replayer import check_episode
     from proctor.viewer.comparison import fork_episode
-    from proctor.viewer.episode import find_episode
-    from proctor.viewer.single_file import build_page, save_page
+    from proctor.viewer.single_file import build_page, find_episode, save_page
 
     if (fork is None) != (actions is None):
         raise ValidationError("--fork and --actions go together", expected="--fork N --actions '[...]'")

@@ -34,7 +34,7 @@ from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.ledger.rows import decode_value
 from proctor.models.events import EpisodeReset, EpisodeStepped, SessionOpened
 from proctor.models.spaces import Codec, codec_of
-from proctor.replay.recorded_requests import find_seed
+from proctor.replay.comparison import find_seed
 from proctor.replay.replayer import read_opening
 
 PURPOSE: Final = "an export to Minari"

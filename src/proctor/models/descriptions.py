@@ -44,6 +44,11 @@ def format_number(number: float) -> str:
     return f"{number:.6g}" if type(number) is float else str(number)
 
 
+def format_count(count: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def describe_numbers(count: int, least: float, most: float, mean: float) -> str:
     """Return what is said of many numbers."""
     return f"{count} values, min {format_number(least)}, max {format_number(most)}, mean {format_number(mean)}"

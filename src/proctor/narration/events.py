@@ -4,18 +4,24 @@ Rule 1: every kind of event has a row in `EVENT_NARRATORS`; what has none is sho
 Rule 2: `Narrator` knows what earlier rows say about later ones: who the agents are, when the episode began, what actions are called.
 Rule 3: steps that repeat the step before them (the same actor, tool and action) are shown together, up to an end.
 Rule 4: times count from the reset; how the session was opened has no entry.
+Rule 5: an action gets a name only where the settings on record say which actions there are; else its value is shown. No environment is
+    made or imported for it.
+Rule 6: describing never fails, whatever stands in a row. A long value is never decoded: as Python's objects it can take more than twenty
+    times its length.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Raw
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
-from proctor.models.descriptions import describe_value, format_number
+from proctor.models.descriptions import describe_value, format_count, format_number
 from proctor.models.events import (
     AgentGranted,
     AgentRevoked,
@@ -30,20 +36,14 @@ from proctor.models.events import (
     SessionOpened,
     SessionResumed,
 )
-from proctor.narration.values import (
-    MOST_DECODED_BYTES,
-    UNREADABLE_PACKET,
-    ActionDescriber,
-    action_describer,
-    decode_short,
-    describe_packet,
-    describe_size,
-    format_count,
-    format_path,
-)
 
 NOT_KEPT: Final = "only its digest was kept"
 UNREADABLE: Final = "cannot be read"
+UNREADABLE_PACKET: Final = "unreadable packet"
+MOST_DECODED_BYTES: Final = 2**21
+"""Bytes of a value that is decoded: the rewards of the largest batch have fewer."""
+MOST_NAMES: Final = 3
+"""How many of several names are told."""
 
 
 class ResultTone(StrEnum):
@@ -81,6 +81,50 @@ class EpisodeCounts:
     rules: dict[str, int] = field(default_factory=dict)
 
 
+# -------------------------------------------------------------------------------------------------------------- actions
+ActionDescriber: TypeAlias = Callable[[Raw], str]
+"""Tells an action, given as it stands on record."""
+PLUME_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "discrete_grid": ("up", "right", "down", "left"),
+    "eight_direction_stay": (
+        *("north", "north_east", "east", "south_east", "south", "south_west", "west", "north_west"),
+        "stay",
+    ),
+    "oriented_grid": ("ahead", "turn left", "turn right"),
+}
+"""The names of a plume search's actions, by the type of its action processor."""
+POPPER_COLUMNS: Final = 3
+"""Of Column Popper, where the settings do not say another number."""
+
+
+def action_describer(opened: SessionOpened | None) -> ActionDescriber:
+    """Return what tells the actions of a session."""
+
+    def words(action: Raw) -> str:
+        said = decode_short(action, describe_size(action))
+        value = said["action"] if isinstance(said, dict) and said.keys() == {"action"} else said
+        name = _name_action(opened, value) if opened is not None and type(value) is int else None
+        return describe_value(value) if name is None else name
+
+    return words
+
+
+def _name_action(opened: SessionOpened, number: int) -> str | None:
+    if opened.num_envs is not None or number < 0:
+        return None
+    settings = opened.settings
+    if "PlumeSearch-" in opened.environment:
+        action = settings.get("action", "discrete_grid")
+        kind = action.get("type") if isinstance(action, Mapping) else action
+        is_known = {"config", "action_processor"}.isdisjoint(settings)
+        names = PLUME_ACTIONS.get(kind, ()) if isinstance(kind, str) and is_known else ()
+        return names[number] if number < len(names) else None
+    columns = settings.get("columns", POPPER_COLUMNS)
+    if "ColumnPopper-" not in opened.environment or type(columns) is not int or number > columns:
+        return None
+    return "fall" if number == columns else f"column {number}"
+
+
 @dataclass(slots=True)
 class Narrator:
     """Knows what was said before: who the agents are, when the episode began, what its actions are called."""
@@ -104,17 +148,14 @@ class Narrator:
             case AgentGranted():
                 self.agents[event.grant] = event.agent
             case PacketJudged():
-                self._count_packet(event)
+                count = self.count
+                count.packets += 1
+                count.warnings += len(event.warnings)
+                count.refused += not event.accepted
+                for rule in () if event.accepted else event.rules:
+                    count.rules[rule] = count.rules.get(rule, 0) + 1
             case Failed():
                 self.count.failures += 1
-
-    def _count_packet(self, event: PacketJudged) -> None:
-        self.count.packets += 1
-        self.count.warnings += len(event.warnings)
-        if not event.accepted:
-            self.count.refused += 1
-            for rule in event.rules:
-                self.count.rules[rule] = self.count.rules.get(rule, 0) + 1
 
     def who(self, event: Any) -> str:
         """Return who caused an event, by name where there is one."""
@@ -130,8 +171,31 @@ class Narrator:
     def narrate(self, row: Row) -> TimelineEntry:
         """Return what is told of one row."""
         event = row.event
-        found = EVENT_NARRATORS.get(type(event), _narrate_unknown)(event, self, row.values)
+        describe = EVENT_NARRATORS.get(type(event))
+        found = {"what": type(event).__name__} if describe is None else describe(event, self, row.values)
         return TimelineEntry(self.since(event.at), found.pop("step", ""), self.who(event), **found)
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+def decode_short(value: Raw, otherwise: Any) -> Any:
+    """Return what a value says, or `otherwise` where it is long or cannot be decoded."""
+    if memoryview(value).nbytes > MOST_DECODED_BYTES:
+        return otherwise
+    try:
+        return msgspec.json.decode(value)
+    # A whole number of more than 4300 digits is JSON, too.
+    except (msgspec.DecodeError, RecursionError):
+        return otherwise
+
+
+def describe_size(value: Raw) -> str:
+    """Return the size of a value, which stands for one that is not told itself."""
+    return f"{memoryview(value).nbytes:,} bytes"
+
+
+def format_path(path: Iterable[str]) -> str:
+    """Return states by their numbers, once where it was stayed in one: S2>S3."""
+    return ">".join(state for state, _ in groupby(each.partition("_")[0] for each in path))
 
 
 def describe_seed(event: EpisodeReset | BatchReset) -> str:
@@ -141,6 +205,32 @@ def describe_seed(event: EpisodeReset | BatchReset) -> str:
     told = decode_short(event.metadata, None) if isinstance(event, EpisodeReset) else None
     drawn = told.get("seed") if isinstance(told, dict) else None
     return "drawn" if drawn is None else f"{describe_value(drawn)} (drawn)"
+
+
+def describe_observation(observation: Raw, values: bool) -> str:
+    """Return an observation in a few words."""
+    if not values:
+        return NOT_KEPT
+    said = decode_short(observation, describe_size(observation))
+    if isinstance(said, dict) and said.keys() == {"observation"}:
+        said = said["observation"]
+    return describe_value(_shorten_arrays(said))
+
+
+def _shorten_arrays(value: Any) -> Any:
+    """Return a value with packed arrays by their dtype and shape: nobody reads base64."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() >= {"dtype", "shape", "data"}:
+        return f"{value['dtype']} of shape {value['shape']}"
+    return {key: _shorten_arrays(each) for key, each in value.items()}
+
+
+def describe_reward(reward: float | None, event: EpisodeStepped) -> str:
+    """Return what a step, or several up to this one, came to."""
+    words = [] if reward is None else [f"reward {format_number(reward)}"]
+    words += ["terminated"] * event.terminated + ["truncated"] * event.truncated
+    return ", ".join(words) or "no reward"
 
 
 def describe_refusal(rules: Sequence[str], reason: str) -> str:
@@ -177,34 +267,81 @@ _EVENT_NAMES: Final[Mapping[type, str]] = {
 }
 
 
-# -------------------------------------------------------------------------------------------------------- resets, steps
-def _narrate_unknown(event: Any, narrator: Narrator, values: bool) -> dict[str, Any]:
-    return {"what": type(event).__name__}
+# -------------------------------------------------------------------------------------------------------------- packets
+DESCRIBED_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ObservationPacket": ("observation_type", "source_tool"),
+    "BeliefUpdatePacket": ("belief_changes",),
+    "DecisionPacket": ("decision_outcome", "decision_summary"),
+    "VerificationPlanPacket": ("plan_summary",),
+    "ToolAuthorizationToken": ("authorized_scope", "token_id"),
+    "TaskDirectivePacket": ("execution_method",),
+    "TaskResultPacket": ("result_status",),
+    "EscalationPacket": ("escalation_trigger", "recommended_next_step"),
+    "IntegrityAlertPacket": ("severity", "alert_type", "summary"),
+    "open": ("profile",),
+    "approval": ("note",),
+    "user_input": ("choice", "text"),
+    "safemode": ("reason",),
+}
+"""What is told of a kind, in this order: fields of a packet's payload, or of a record's data."""
+INNER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "belief_changes": ("domain", "key"),
+    "authorized_scope": ("tool_ids",),
+    "execution_method": ("tool_id", "code_ref", "method"),
+    "recommended_next_step": ("step",),
+}
+"""Of a field that is an object, which part is told: the first that is there; of beliefs all of them, joined."""
 
 
+def describe_packet(kind: str, line: Raw) -> str:
+    """Return what a line of a governed episode says, in one line; of one that is long or cannot be read, its kind alone."""
+    name = kind or UNREADABLE_PACKET
+    said = decode_short(line, None)
+    inside = said.get("payload", said.get("data")) if isinstance(said, dict) else None
+    if not isinstance(inside, dict):
+        return name
+    parts = [_describe_field(field, inside.get(field)) for field in DESCRIBED_FIELDS.get(kind, ())]
+    if kind == "EscalationPacket":
+        parts.insert(0, _find_question(said))
+    return " ".join([f"record {name}" if "record" in said else name, *filter(None, parts)])
+
+
+def _find_question(packet: dict[str, Any]) -> str:
+    """Return what an escalation asks; empty where it does not say."""
+    found: Any = packet
+    for key in ("mcp", "intent", "summary"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _describe_field(field: str, value: Any) -> str:
+    if isinstance(value, list):
+        more = f" and {len(value) - MOST_NAMES} more" if len(value) > MOST_NAMES else ""
+        return ", ".join(_describe_field(field, each) for each in value[:MOST_NAMES]) + more
+    if isinstance(value, dict):
+        inner = (value.get(each) for each in INNER_FIELDS.get(field, ()))
+        parts = [_describe_field("", each) for each in inner if each is not None]
+        return ".".join(parts) if field == "belief_changes" else next(iter(parts), "")
+    return "" if value is None else str(value)
+
+
+# --------------------------------------------------------------------------------------------------------------- events
 def _narrate_reset(event: EpisodeReset, narrator: Narrator, values: bool) -> dict[str, Any]:
-    return {
-        "what": " ".join(["reset", *_describe_request(event)]),
-        "step": "0",
-        "result": "began",
-        "remark": describe_observation(event.observation, values),
-    }
+    remark = describe_observation(event.observation, values)
+    return {"what": _describe_request("reset", event), "step": "0", "result": "began", "remark": remark}
 
 
 def _narrate_batch_reset(event: BatchReset, narrator: Narrator, values: bool) -> dict[str, Any]:
     which = "batch" if bytes(event.mask) == b"null" else "some of the batch"
-    return {
-        "what": " ".join([f"reset {which}", *_describe_request(event)]),
-        "result": "began",
-        "remark": describe_observation(event.observations, values),
-    }
+    remark = describe_observation(event.observations, values)
+    return {"what": _describe_request(f"reset {which}", event), "result": "began", "remark": remark}
 
 
-def _describe_request(event: EpisodeReset | BatchReset) -> list[str]:
-    """Return the seed and the options of a reset."""
+def _describe_request(what: str, event: EpisodeReset | BatchReset) -> str:
     said = decode_short(event.options, {"options": describe_size(event.options)})
     options = said if isinstance(said, dict) else {}
-    return [f"seed={describe_seed(event)}", *(f"{key}={describe_value(value)}" for key, value in options.items())]
+    seed = f"seed={describe_seed(event)}"
+    return " ".join([what, seed, *(f"{key}={describe_value(value)}" for key, value in options.items())])
 
 
 def _narrate_step(event: EpisodeStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
@@ -216,13 +353,6 @@ def _narrate_step(event: EpisodeStepped, narrator: Narrator, values: bool) -> di
         "tone": ResultTone.ENDED if event.terminated or event.truncated else ResultTone.PLAIN,
         "remark": describe_observation(event.observation, values),
     }
-
-
-def describe_reward(reward: float | None, event: EpisodeStepped) -> str:
-    """Return what a step, or several up to this one, came to."""
-    words = [] if reward is None else [f"reward {format_number(reward)}"]
-    words += ["terminated"] * event.terminated + ["truncated"] * event.truncated
-    return ", ".join(words) or "no reward"
 
 
 def _narrate_batch_step(event: BatchStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
@@ -254,26 +384,6 @@ def _parse_numbers(text: Raw) -> list[float] | None:
         return None
 
 
-def describe_observation(observation: Raw, values: bool) -> str:
-    """Return an observation in a few words."""
-    if not values:
-        return NOT_KEPT
-    said = decode_short(observation, describe_size(observation))
-    if isinstance(said, dict) and said.keys() == {"observation"}:
-        said = said["observation"]
-    return describe_value(_shorten_arrays(said))
-
-
-def _shorten_arrays(value: Any) -> Any:
-    """Return a value with packed arrays by their dtype and shape: nobody reads base64."""
-    if not isinstance(value, dict):
-        return value
-    if value.keys() >= {"dtype", "shape", "data"}:
-        return f"{value['dtype']} of shape {value['shape']}"
-    return {key: _shorten_arrays(each) for key, each in value.items()}
-
-
-# --------------------------------------------------------------------------------------------------- agents, packets
 def _narrate_grant(event: AgentGranted, narrator: Narrator, values: bool) -> dict[str, Any]:
     until = "" if event.expires_at is None else f", for {event.expires_at - event.at:.0f} s"
     return {
@@ -305,16 +415,10 @@ def _narrate_failure(event: Failed, narrator: Narrator, values: bool) -> dict[st
     words += [event.clause] if event.clause else []
     words += [f"incident {event.incident}"] if event.incident else []
     words += ["the episode is lost"] if event.lost else []
-    return {
-        "what": f"{event.request or 'the server'}{did}",
-        "step": str(event.step),
-        "result": ", ".join(words),
-        "tone": ResultTone.BAD,
-        "whole": True,
-    }
+    what, result = f"{event.request or 'the server'}{did}", ", ".join(words)
+    return {"what": what, "step": str(event.step), "result": result, "tone": ResultTone.BAD, "whole": True}
 
 
-# ------------------------------------------------------------------------------------------------------------ ends
 def _narrate_episode_end(event: EpisodeClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
     words = [] if event.outcome is None else [event.outcome]
     words += [f"in {format_path([event.state])}"] if event.state else []
@@ -337,11 +441,12 @@ _REASONS: Final[Mapping[str, str]] = {
 
 
 def _narrate_resumption(event: SessionResumed, narrator: Narrator, values: bool) -> dict[str, Any]:
+    is_rebuilt = event.lost is None
     return {
         "what": "taken up after a restart",
         "step": str(event.step),
-        "result": "rebuilt, every digest as it was" if event.lost is None else f"lost: {event.lost}",
-        "tone": ResultTone.GOOD if event.lost is None else ResultTone.BAD,
+        "result": "rebuilt, every digest as it was" if is_rebuilt else f"lost: {event.lost}",
+        "tone": ResultTone.GOOD if is_rebuilt else ResultTone.BAD,
         "whole": True,
     }
 
@@ -371,10 +476,11 @@ EVENT_NARRATORS: Final[Mapping[type, Callable[[Any, Narrator, bool], dict[str, A
 class _StepRun:
     """Steps that are told together; `like` is what they share."""
 
-    like: tuple[str, str | None, bytes] | None
+    like: tuple[str, str | None, bytes]
     first: EpisodeStepped
-    last: Row
-    steps: int = 1
+    last: EpisodeStepped
+    row: Row
+    steps: int = 0
     reward: float = 0.0
 
 
@@ -388,29 +494,24 @@ def timeline_entries(
         narrator.hear(event)
         if wanted is not None and row.seq not in wanted:
             continue
-        step = event if isinstance(event, EpisodeStepped) else None
-        like = None if step is None else (narrator.who(step), step.tool, bytes(step.action))
-        if folded and step is not None and run is not None and run.like == like and not _is_end(run.last.event):
-            run.last, run.steps, run.reward = row, run.steps + 1, run.reward + (step.reward or 0.0)
-            continue
-        if run is not None:
+        like = (narrator.who(event), event.tool, bytes(event.action)) if isinstance(event, EpisodeStepped) else None
+        goes_on = run is not None and folded and run.like == like and not (run.last.terminated or run.last.truncated)
+        if run is not None and not goes_on:
             yield _narrate_run(run, narrator)
             run = None
-        if step is not None:
-            run = _StepRun(like, step, row, reward=step.reward or 0.0)
+        if isinstance(event, EpisodeStepped) and like is not None:
+            run = _StepRun(like, event, event, row) if run is None else run
+            run.last, run.row = event, row
+            run.steps, run.reward = run.steps + 1, run.reward + (event.reward or 0.0)
         elif not isinstance(event, SessionOpened):
             yield narrator.narrate(row)
     if run is not None:
         yield _narrate_run(run, narrator)
 
 
-def _is_end(event: Any) -> bool:
-    return bool(event.terminated or event.truncated)
-
-
 def _narrate_run(run: _StepRun, narrator: Narrator) -> TimelineEntry:
-    entry, last = narrator.narrate(run.last), run.last.event
-    if run.steps == 1 or not isinstance(last, EpisodeStepped):
+    entry, last = narrator.narrate(run.row), run.last
+    if run.steps == 1:
         return entry
     return replace(
         entry,

@@ -19,7 +19,6 @@ from proctor.episode.verdicts import JudgingContext, Obligation, Verdict, list_o
 
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
-NOTHING: Final = "nothing"
 MOST_SHORT: Final = 2
 """How many rules a few words tell of."""
 TOKEN_RULES: Final = frozenset({"E4", "INV-007"})
@@ -131,19 +130,16 @@ def rule_sentence(rule: str, context: JudgingContext) -> str:
 def short_reason(rules: Sequence[str], reason: str) -> str:
     """Return why something was refused, in a few words.
 
-    What the table has no row for is told by what else is broken, if that can be told in a few words: people ask for the
-    decision or the token that is missing, not for the row.
+    What the table has no row for is told by what else is broken: people ask for the decision or the token that is missing.
     """
-    by_table = rules[:1] == ["FSM"]
-    told = [SHORT[rule] for rule in (rules if by_table else rules[:1]) if rule in SHORT]
+    told = [SHORT[rule] for rule in (rules if rules[:1] == ["FSM"] else rules[:1]) if rule in SHORT]
     return " and ".join(dict.fromkeys(told[:MOST_SHORT])) or reason.partition("; ")[0].rstrip(".")
 
 
 def describe_obligation(owed: Obligation) -> str:
     """Return an obligation as one sentence without its full stop."""
-    name = f"{owed.kind} {owed.id}".strip()
     due = "" if owed.due is None else f", until {owed.due.isoformat()}"
-    return f"{name}: {owed.what}{due}"
+    return f"{f'{owed.kind} {owed.id}'.strip()}: {owed.what}{due}"
 
 
 def describe_finding(finding: RuleFinding) -> str:
@@ -154,11 +150,8 @@ def describe_finding(finding: RuleFinding) -> str:
 
 def states_where_legal(event: Event, settings: Settings) -> tuple[ProtocolState, ...]:
     """Return the states in which the table has a row for `event` under these settings."""
-    found: set[ProtocolState] = set()
-    for by_event in rows_for_options(settings.options).values():
-        row = by_event.get(event)
-        if row is not None:
-            found.update(starting_states(row))
+    rows = (by_event[event] for by_event in rows_for_options(settings.options).values() if event in by_event)
+    found = {state for row in rows for state in starting_states(row)}
     return tuple(state for state in ProtocolState if state in found)
 
 
@@ -170,7 +163,7 @@ def find_way_on(verdict: Verdict) -> tuple[str, ...]:
     return shortest_way(replace(verdict.after, tokens={}), verdict.context.settings, Event.WRITE)
 
 
-def join_words(words: Iterable[str], *, otherwise: str = NOTHING) -> str:
+def join_words(words: Iterable[str], *, otherwise: str = "nothing") -> str:
     """Return words with commas, or `otherwise` if there are none."""
     return ", ".join(words) or otherwise
 
@@ -195,9 +188,7 @@ def _explain_refusal(verdict: Verdict) -> Iterator[Remark]:
         # What the rule says is told once, with the first thing that breaks it.
         sentence = "" if finding.rule in told else rule_sentence(finding.rule, verdict.context)
         told.add(finding.rule)
-        yield Remark(
-            finding.rule, f"{describe_finding(finding)}. {sentence}" if sentence else describe_finding(finding)
-        )
+        yield Remark(finding.rule, ". ".join(filter(None, (describe_finding(finding), sentence))))
     if verdict.after is None:
         return
     yield Remark("legal now", join_words(verdict.legal_next))
@@ -207,7 +198,8 @@ def _explain_refusal(verdict: Verdict) -> Iterator[Remark]:
         yield Remark("legal in", "the episode is closed" if closed else join_words(places, otherwise="no state"))
     if verdict.way:
         yield Remark("shortest way", ", then ".join(verdict.way))
-    yield from _open_obligations("open", verdict.obligations)
+    for each in verdict.obligations:
+        yield Remark("open", describe_obligation(each))
 
 
 def _explain_acceptance(verdict: Verdict) -> Iterator[Remark]:
@@ -216,19 +208,11 @@ def _explain_acceptance(verdict: Verdict) -> Iterator[Remark]:
     for made in verdict.synthetic:
         yield Remark(made.rule, f"{made.event}: {made.reason}")
     before = () if verdict.before is None else list_obligations(verdict.before, verdict.context)
-    after = verdict.obligations
     known = set(before)
-    yield from _open_obligations("now open", (each for each in after if each not in known))
-    still = {_obligation_key(each) for each in after}
+    for each in verdict.obligations:
+        if each not in known:
+            yield Remark("now open", describe_obligation(each))
+    still = {(each.kind, each.id or each.what) for each in verdict.obligations}
     for each in before:
-        if _obligation_key(each) not in still:
+        if (each.kind, each.id or each.what) not in still:
             yield Remark("settled", f"{each.kind} {each.id}" if each.id else f"{each.kind}: {each.what}")
-
-
-def _obligation_key(owed: Obligation) -> tuple[str, str]:
-    return owed.kind, owed.id or owed.what
-
-
-def _open_obligations(heading: str, owed: Iterable[Obligation]) -> Iterator[Remark]:
-    for each in owed:
-        yield Remark(heading, describe_obligation(each))

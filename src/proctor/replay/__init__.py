@@ -6,14 +6,10 @@
 step and branch off there; `sub_episodes` and `replay_sub_episodes` are for batches.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from proctor.replay.batches import replay_sub_episodes, sub_episodes
-    from proctor.replay.comparison import Difference
-    from proctor.replay.fork import fork_episode, state_at
-    from proctor.replay.replayer import ReplayResult, replay_episode, replay_rows
+from proctor.replay.batches import replay_sub_episodes, sub_episodes
+from proctor.replay.comparison import Difference
+from proctor.replay.fork import fork_episode, state_at
+from proctor.replay.replayer import ReplayResult, replay_episode, replay_rows
 
 __all__ = [
     "Difference",
@@ -25,21 +21,3 @@ __all__ = [
     "state_at",
     "sub_episodes",
 ]
-
-_HOMES: Final = {
-    "Difference": "comparison",
-    "ReplayResult": "replayer",
-    "fork_episode": "fork",
-    "replay_episode": "replayer",
-    "replay_rows": "replayer",
-    "replay_sub_episodes": "batches",
-    "state_at": "fork",
-    "sub_episodes": "batches",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Return one of the names, imported when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

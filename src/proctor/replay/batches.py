@@ -16,9 +16,9 @@ Rule 3: the batch promises that each of its episodes is one of the single enviro
 Rule 4: one that has no known seed, or whose observations were not stored, is left out, and that is said.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
@@ -31,23 +31,24 @@ from proctor.ledger.reader import Row
 from proctor.ledger.rows import decode_value
 from proctor.models.control import StepBatch
 from proctor.models.events import BatchReset, BatchStepped, SessionOpened
-from proctor.models.spaces import Codec, codec_of
+from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN
 from proctor.replay.comparison import (
     EPISODE_STATISTICS,
     MALFORMED_ROW_ERRORS,
     Difference,
     EnvOutput,
+    RecordedReset,
     find_difference,
+    find_each_seed,
+    find_outcome_difference,
     find_value_difference,
     parse_array,
-    same_number,
+    read_info_seeds,
+    read_reset,
     unpack_arrays,
 )
 from proctor.replay.driver import EnvironmentFailure, SingleDriver, call_factory, check_num_envs, find_target
-from proctor.replay.recorded_requests import RecordedReset, find_each_seed, read_info_seeds, read_reset
-
-DEFAULT_MODE: Final = "next_step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class SubEpisodeTracker:
     """Follows the rows of a batch's chain, from the first."""
 
     def __init__(self) -> None:
-        self._mode = DEFAULT_MODE
+        self._mode = "next_step"
         self._num_envs = 0
         self._step = 0
         self._running: dict[int, SubEpisode] = {}
@@ -125,7 +126,7 @@ class SubEpisodeTracker:
             raise ValidationError("this is no batch", found=event.session, expected="the chain of a batch")
         check_num_envs(event)
         self._num_envs = event.num_envs
-        self._mode = event.autoreset_mode or DEFAULT_MODE
+        self._mode = event.autoreset_mode or self._mode
 
     def _add_reset(self, row: Row, event: BatchReset) -> BatchRow:
         reset = read_reset(event, self._num_envs)
@@ -160,47 +161,32 @@ class SubEpisodeTracker:
 
 FINAL_KEYS: Final = ("final_info", "final_obs")
 """What speaks of the episode before, where another has begun in the same step."""
+NO_SEED: Final = "it began without a seed that anybody knows"
 
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 _actions: Final = msgspec.json.Decoder(StepBatch).decode
 
 
-@dataclass(frozen=True, slots=True)
-class _SpaceCodecs:
-    """A space as one has it and as the batch has it."""
+class SpaceSplitter:
+    """Takes values of `count` environments apart, each as JSON says it of one."""
 
-    one: Codec
-    many: Codec
-    space: gym.Space[Any]
-
-    @classmethod
-    def of(cls, space: gym.Space[Any], count: int) -> "_SpaceCodecs":
-        batched = batch_space(space, count)
-        return cls(codec_of(space), codec_of(batched), batched)
+    def __init__(self, space: gym.Space[Any], count: int) -> None:
+        self._space = batch_space(space, count)
+        self._one = codec_of(space)
+        self._many = codec_of(self._space)
 
     def each(self, said: Any) -> list[Any]:
-        """Return the values of a batch one by one, as JSON says them of one environment."""
-        return [self.one.encode(value) for value in iterate(self.space, self.many.decode(said, bounded=False))]
-
-
-class BatchSpaces:
-    """The spaces of a batch."""
-
-    def __init__(self, action: gym.Space[Any], observation: gym.Space[Any], count: int) -> None:
-        self.actions: Final = _SpaceCodecs.of(action, count)
-        self.observations: Final = _SpaceCodecs.of(observation, count)
-
-    def read_row(self, turn: BatchRow) -> "BatchRowReader":
-        """Return what a row says, to be asked for each sub-environment."""
-        return BatchRowReader(self, turn)
+        """Return the values of a batch one by one."""
+        return [self._one.encode(value) for value in iterate(self._space, self._many.decode(said, bounded=False))]
 
 
 class BatchRowReader:
-    """What one row says; each part is read once, when it is first asked for."""
+    """What one row says of each sub-environment; each part is read once, when it is first asked for."""
 
-    def __init__(self, slices: BatchSpaces, turn: BatchRow) -> None:
-        self._slices = slices
+    def __init__(self, actions: SpaceSplitter, observations: SpaceSplitter, turn: BatchRow) -> None:
+        self._actions = actions
+        self._observations = observations
         self._turn = turn
         self.step: Final = turn.step
 
@@ -208,42 +194,39 @@ class BatchRowReader:
         """Return the action of one sub-environment as on the wire."""
         return _encode({"action": self._each_action[index]})
 
-    def differences(self, index: int, found: EnvOutput, *, begins: bool) -> Iterator[Difference]:
+    def differences(self, index: int, found: EnvOutput, *, begins: bool) -> Iterator[Difference | None]:
         """Yield how the row differs from what one environment answered: to the reset with which it `begins`, or to a step."""
-        observation = self._observation(index, begins=begins)
-        if observation is not None:
-            yield from _yield_if_any(
-                find_difference("observation", _encode({"observation": observation}), found.observation)
-            )
+        is_last = not begins and index in self._finals
+        if is_last or self._each_observation is not None:
+            each: Any = self._finals if is_last else self._each_observation
+            yield find_difference("observation", _encode({"observation": each[index]}), found.observation)
         if not begins:
             rewards, terminated, truncated = self._outcomes
-            if not same_number(float(rewards[index]), found.reward):
-                yield Difference("reward", float(rewards[index]), found.reward)
-            if bool(terminated[index]) is not found.terminated:
-                yield Difference("terminated", bool(terminated[index]), found.terminated)
-            if bool(truncated[index]) is not found.truncated:
-                yield Difference("truncated", bool(truncated[index]), found.truncated)
-        yield from _yield_if_any(_find_metadata_difference(self._info(index, begins=begins), _decode(found.metadata)))
+            yield find_outcome_difference("reward", float(rewards[index]), found.reward)
+            yield find_outcome_difference("terminated", bool(terminated[index]), found.terminated)
+            yield find_outcome_difference("truncated", bool(truncated[index]), found.truncated)
+        recorded = _select_infos(self._infos.get("final_info", {}) if is_last else self._infos, index)
+        # What one says of itself may be more.
+        now = _decode(found.metadata)
+        shared = {key: now[key] for key in recorded if key in now}
+        yield find_value_difference("metadata", _as_floats(recorded), _as_floats(shared))
 
     @cached_property
     def _each_action(self) -> list[Any]:
         event = self._turn.event
         said = _actions(event.actions).actions if isinstance(event, BatchStepped) else b"[]"
-        return self._slices.actions.each(decode_value(said))
+        return self._actions.each(decode_value(said))
 
     @cached_property
     def _each_observation(self) -> list[Any] | None:
         """None: the values were not stored."""
-        if not self._turn.row.values:
-            return None
-        return self._slices.observations.each(decode_value(self._turn.event.observations))
+        return self._observations.each(decode_value(self._turn.event.observations)) if self._turn.row.values else None
 
     @cached_property
-    def _outcomes(self) -> tuple[Any, Any, Any]:
+    def _outcomes(self) -> tuple[Any, ...]:
         event = self._turn.event
-        if not isinstance(event, BatchStepped):
-            return (), (), ()
-        return parse_array(event.raw_rewards), parse_array(event.terminations), parse_array(event.truncations)
+        said = (event.raw_rewards, event.terminations, event.truncations) if isinstance(event, BatchStepped) else ()
+        return tuple(map(parse_array, said))
 
     @cached_property
     def _infos(self) -> dict[str, Any]:
@@ -255,16 +238,6 @@ class BatchRowReader:
         """The last observations of those whose next episode has begun in the same row."""
         told = self._infos.get("final_obs", {"index": [], "values": []})
         return dict(zip(told["index"], told["values"], strict=True))
-
-    def _observation(self, index: int, *, begins: bool) -> Any:
-        if not begins and index in self._finals:
-            return self._finals[index]
-        return None if self._each_observation is None else self._each_observation[index]
-
-    def _info(self, index: int, *, begins: bool) -> dict[str, Any]:
-        if not begins and index in self._finals:
-            return _select_infos(self._infos.get("final_info", {}), index)
-        return _select_infos(self._infos, index)
 
 
 def _select_infos(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -279,12 +252,6 @@ def _select_infos(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
     return said
 
 
-def _find_metadata_difference(recorded: dict[str, Any], found: dict[str, Any]) -> Difference | None:
-    """Return how what a batch says of one differs from what one says of itself, which may be more."""
-    shared = {key: found[key] for key in recorded if key in found}
-    return find_value_difference("metadata", _as_floats(recorded), _as_floats(shared))
-
-
 def _as_floats(value: Any) -> Any:
     """Return a value with every number as a float: an array has one type for all its numbers."""
     if isinstance(value, dict):
@@ -292,14 +259,6 @@ def _as_floats(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_floats(each) for each in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _yield_if_any(difference: Difference | None) -> Iterator[Difference]:
-    if difference is not None:
-        yield difference
-
-
-NO_SEED: Final = "it began without a seed that anybody knows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,23 +314,23 @@ class _SubEpisodeDriver:
         spaces = self._driver(0).environment.spaces
         if spaces is None or opened.num_envs is None:
             raise ValidationError("this is no batch", found=opened.session, expected="the chain of a batch")
-        self._slices = BatchSpaces(*spaces, opened.num_envs)
+        self._splitters = [SpaceSplitter(space, opened.num_envs) for space in spaces]
 
     def run_row(self, turn: BatchRow) -> Iterator[SubEpisodeReplay]:
         """Carry out a row everywhere, and yield the results of the sub-episodes that end with it."""
-        said = self._slices.read_row(turn)
+        actions, observations = self._splitters
+        said = BatchRowReader(actions, observations, turn)
         self._by_digest = self._by_digest or not turn.row.values
         for i in turn.goes_on:
             if i in self._running:
-                self._compare(i, said, partial(self._act, i, said), begins=False)
+                self._compare(i, said, None)
         yield from self.read_results(turn.ended)
         for sub in turn.begun:
             self._findings.pop(sub.index, None)
             self._running.discard(sub.index)
             if sub.seed is not None and self._is_chosen(sub):
                 self._running.add(sub.index)
-                begin = partial(self._driver(sub.index).begin, RecordedReset(sub.seed, None, sub.options))
-                self._compare(sub.index, said, begin, begins=True)
+                self._compare(sub.index, said, RecordedReset(sub.seed, None, sub.options))
 
     def read_results(self, subs: Iterable[SubEpisode]) -> Iterator[SubEpisodeReplay]:
         """Yield what the sub-episodes have come to."""
@@ -395,14 +354,13 @@ class _SubEpisodeDriver:
             self._drivers[index] = SingleDriver(call_factory(self._target.make), PLAIN)
         return self._drivers[index]
 
-    def _act(self, index: int, said: BatchRowReader) -> EnvOutput:
-        return self._driver(index).act(said.action(index))
-
-    def _compare(self, index: int, said: BatchRowReader, ask: Callable[[], EnvOutput], *, begins: bool) -> None:
+    def _compare(self, index: int, said: BatchRowReader, reset: RecordedReset | None) -> None:
+        driver = self._driver(index)
         try:
-            difference = next(said.differences(index, ask(), begins=begins), None)
+            found = driver.act(said.action(index)) if reset is None else driver.begin(reset)
+            difference = next(filter(None, said.differences(index, found, begins=reset is not None)), None)
         except EnvironmentFailure as problem:
-            difference = Difference("reset" if begins else "step", "an answer", str(problem))
+            difference = Difference("step" if reset is None else "reset", "an answer", str(problem))
         if difference is not None:
             self._findings[index] = (said.step, difference)
             self._running.discard(index)

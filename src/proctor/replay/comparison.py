@@ -1,14 +1,17 @@
-"""A row of the record beside what came now.
+"""A row of the record: what it asks of its environment, and how it differs from what came now. Pure.
 
-Rule 1: compared is what the environment decides: observation, metadata, raw reward, the two flags, and the scene where one
+Rule 1: a reset is asked for as it was, with the seed that was asked for, or else the one that the environment said it drew. A seed that
+    nobody knows is None; what to do about that is decided by who drives the environment.
+Rule 2: environments count their resets, so one that has had fewer than it had then is reset with the same request until it has.
+Rule 3: compared is what the environment decides: observation, metadata, raw reward, the two flags, and the scene where one
     was recorded. Observations that were not stored are compared by their digest.
-Rule 2: rewards as they were paid belong to the server, which transformed them. A server that goes on from its record compares them
+Rule 4: rewards as they were paid belong to the server, which transformed them. A server that goes on from its record compares them
     bit by bit; for anybody else only the sum of their parts is checked.
-Rule 3: pixels are for people: that a picture is drawn differently now is told, and is no difference.
-Rule 4: how many episodes a batch had before this one is no part of the record of this one, so it is not compared.
-Rule 5: equal means equal values: 1 is not 1.0, 0.0 is not -0.0 and true is not 1, but the order of an object's keys, and
+Rule 5: pixels are for people: that a picture is drawn differently now is told, and is no difference. Nor is how many episodes a batch had
+    before this one.
+Rule 6: equal means equal values: 1 is not 1.0, 0.0 is not -0.0 and true is not 1, but the order of an object's keys, and
     how a compressed array was compressed, say nothing. Texts that are the same byte for byte are never parsed.
-Rule 6: what was recorded is parsed only if it is about as long as what came now, or short, and a large array of it is unpacked only
+Rule 7: what was recorded is parsed only if it is about as long as what came now, or short, and a large array of it is unpacked only
     where there is one like it now: as Python's objects a text of a stranger can take many times its bytes.
 """
 
@@ -20,16 +23,17 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
 from proctor.ledger.rows import decode_value
 from proctor.models.arrays import array_to_lists, has_pixels, read_packed_form, same_pixels, unpack_array
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
-from proctor.replay.recorded_requests import EnvironmentEvent, EnvironmentRequest
 
 NULL: Final = b"null"
+MOST_SEED_BYTES: Final = 2**21
+"""Of a batch's seeds, as text and as an array."""
 ALWAYS_PARSED_BYTES: Final = 2**21
 """Bytes of a recorded text that is parsed, however long the other is."""
 MOST_UNPACKED_BYTES: Final = 2**24
@@ -38,14 +42,7 @@ REWARD_TOLERANCE: Final = 1e-9
 """How exactly a reward is the sum of its parts: rounding is no difference."""
 EPISODE_STATISTICS: Final = ("episode", "_episode")
 """What a batch says of the episodes that it had in all."""
-MALFORMED_ROW_ERRORS: Final = (
-    msgspec.DecodeError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    RecursionError,
-)
+MALFORMED_ROW_ERRORS: Final = (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """What comes of a row that says something else than its fields promise; a server never wrote it."""
 ABSENT: Final = "(nothing)"
 """Stands for a value that one of the two does not have."""
@@ -53,6 +50,143 @@ ABSENT: Final = "(nothing)"
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 _sorted: Final = msgspec.json.Encoder(order="deterministic").encode
+_options: Final = msgspec.json.Decoder(dict[str, Any] | None).decode
+_mask: Final = msgspec.json.Decoder(list[bool] | None).decode
+
+EnvironmentEvent = EpisodeReset | EpisodeStepped | BatchReset | BatchStepped
+"""The events that move an environment."""
+
+
+# ------------------------------------------------------------------------------------------------- what a row asks for
+class RecordedReset(Struct, frozen=True):
+    """What leads to the beginning on record: as it was asked for, but for a seed that the environment drew."""
+
+    seed: int | list[int | None] | None
+    episode_id: str | None
+    options: dict[str, Any] | None
+    mask: list[bool] | None = None
+    nth: int = 1
+    """Which reset of its environment it was."""
+
+    def count_missing(self, resets: int) -> int:
+        """Return how many resets come before it, where the environment has had so many."""
+        return max(0, self.nth - 1 - resets) if self.mask is None else 0
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether every seed is known. Those whom a mask leaves out have none, and generators go on where a mask resets without one."""
+        return self.mask is not None or not (self.seed is None or (isinstance(self.seed, list) and None in self.seed))
+
+
+class EnvironmentRequest(Struct, frozen=True, gc=False):
+    """What a row asks of its environment: a reset, or an action.
+
+    `step` counts from the reset that began the chain; a batch's own count begins anew with every reset by a mask.
+    """
+
+    row: Row
+    event: EnvironmentEvent
+    step: int
+    reset: RecordedReset | None = None
+    action: Raw = Raw(NULL)
+
+
+class RecordReader:
+    """Follows the rows of one episode's chain."""
+
+    def __init__(self, num_envs: int | None) -> None:
+        self._num_envs = num_envs
+        self._step: int | None = None
+        """None: there was no reset yet."""
+
+    def read(self, row: Row) -> EnvironmentRequest | None:
+        """Return what a row asks of the environment; None: nothing."""
+        event = row.event
+        if not isinstance(event, EpisodeStepped | EpisodeReset | BatchStepped | BatchReset):
+            return None
+        if isinstance(event, BatchReset | BatchStepped) is (self._num_envs is None):
+            found = type(event).__name__
+            raise ValidationError(
+                "this record mixes one environment and a batch", found=found, expected="one or the other"
+            )
+        if isinstance(event, EpisodeReset | BatchReset):
+            self._step = self._step or 0
+            return EnvironmentRequest(row, event, self._step, read_reset(event, self._num_envs))
+        if self._step is None:
+            found = f"step {event.step}"
+            raise ValidationError("this record does not begin with a reset", found=found, expected="a reset")
+        self._step += 1
+        action = event.action if isinstance(event, EpisodeStepped) else event.actions
+        return EnvironmentRequest(row, event, self._step, None, action)
+
+
+def read_reset(event: EpisodeReset | BatchReset, num_envs: int | None) -> RecordedReset:
+    """Return what leads to the same beginning."""
+    seed: Any
+    if isinstance(event, EpisodeReset):
+        seed, mask = find_seed(event), None
+    else:
+        seed, mask = event.seed, decode_value(event.mask, _mask)
+        if not isinstance(seed, int):
+            known = find_each_seed(event, num_envs or 0)
+            seed = [known.get(i) for i in range(num_envs or 0)] if known else None
+    return RecordedReset(seed, event.episode_id, decode_value(event.options, _options), mask, event.nth)
+
+
+def find_seed(event: EpisodeReset) -> int | None:
+    """Return the seed of an episode, which was asked for or which the environment says it drew; None: nobody knows it."""
+    if event.seed is not None:
+        return event.seed
+    (seed,) = _read_seeds(b"[%b]" % bytes(_read_drawn_seed(event.metadata).seed)) or [None]
+    return seed if _is_seed(seed) else None
+
+
+def find_each_seed(event: BatchReset, num_envs: int) -> dict[int, int]:
+    """Return the seed of each sub-environment that has a known one; of those that a mask leaves out it says nothing."""
+    if isinstance(event.seed, int):
+        return {i: event.seed + i for i in range(num_envs)}
+    asked = {} if event.seed is None else {i: seed for i, seed in enumerate(event.seed) if seed is not None}
+    return read_info_seeds(event.infos) | asked
+
+
+def read_info_seeds(infos: Raw) -> dict[int, int]:
+    """Return the seed of every sub-environment whose episode begins with these infos."""
+    info = _read_drawn_seed(infos)
+    each = zip(_read_seeds(info.seed), _read_seeds(info.begins), strict=False)
+    return {i: seed for i, (seed, begun) in enumerate(each) if begun and _is_seed(seed)}
+
+
+class _DrawnSeed(Struct, frozen=True):
+    """As much of an info as is read; nothing else of it is built."""
+
+    seed: Raw = Raw(NULL)
+    begins: Raw = field(default=Raw(NULL), name="_seed")
+
+
+_DRAWN_SEED: Final = msgspec.json.Decoder(_DrawnSeed)
+
+
+def _read_drawn_seed(info: Raw) -> _DrawnSeed:
+    try:
+        return _DRAWN_SEED.decode(info)
+    except msgspec.ValidationError:  # it is no object
+        return _DrawnSeed()
+
+
+def _read_seeds(text: Raw | bytes) -> list[Any]:
+    """Return an array, listed or packed, as a list; empty if it is neither, or too long."""
+    if memoryview(text).nbytes > MOST_SEED_BYTES:
+        return []
+    said = _decode(text)
+    try:
+        values = unpack_array(said, most=MOST_SEED_BYTES).tolist() if isinstance(said, dict) else said
+    except ValidationError:
+        return []
+    return values if isinstance(values, list) else []
+
+
+def _is_seed(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 # --------------------------------------------------------------------------------------------------------------- values
@@ -126,21 +260,16 @@ def _find_first_place(recorded: Any, found: Any, where: str) -> tuple[str, Any, 
 def _pair_members(recorded: Any, found: Any) -> Iterator[tuple[str, Any, Any]] | None:
     """Return what two values hold under each name; None where they are not made alike."""
     if isinstance(recorded, dict) and isinstance(found, dict):
-        keys = sorted({*recorded, *found})
-        return ((_escape_pointer(key), recorded.get(key, ABSENT), found.get(key, ABSENT)) for key in keys)
+        names = ((key, key.replace("~", "~0").replace("/", "~1")) for key in sorted({*recorded, *found}))
+        return ((name, recorded.get(key, ABSENT), found.get(key, ABSENT)) for key, name in names)
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         return ((str(i), *pair) for i, pair in enumerate(zip(recorded, found, strict=True)))
     return None
 
 
-def _escape_pointer(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
-
-
 def _find_place_in_arrays(
     recorded: np.ndarray[Any, Any], found: np.ndarray[Any, Any], where: str
 ) -> tuple[str, Any, Any] | None:
-    """Return where two arrays of one form first differ, and what stands there."""
     bits = f"u{recorded.itemsize}"
     same = recorded.view(bits) == found.view(bits)
     if recorded.dtype.kind == "f":
@@ -152,7 +281,6 @@ def _find_place_in_arrays(
     return f"{where}{place}", array_to_lists(recorded[index]), array_to_lists(found[index])
 
 
-# --------------------------------------------------------------------------------------------------------------- arrays
 class _ArrayForm(Struct, frozen=True):
     """What a packed array says of itself; `size` is in bytes."""
 
@@ -230,23 +358,13 @@ class BatchOutput(Struct, frozen=True, gc=False):
 
 def output_from_event(event: EnvironmentEvent) -> EnvOutput | BatchOutput:
     """Return what the environment answered, as an event says."""
-    match event:
-        case EpisodeStepped():
-            return EnvOutput(
-                bytes(event.observation),
-                bytes(event.metadata),
-                event.raw_reward,
-                event.terminated,
-                event.truncated,
-                bytes(event.scene),
-            )
-        case EpisodeReset():
-            return EnvOutput(bytes(event.observation), bytes(event.metadata), None, False, False, bytes(event.scene))
-        case BatchStepped():
-            texts = (event.observations, event.infos, event.raw_rewards, event.terminations, event.truncations)
-            return BatchOutput(*map(bytes, texts))
-        case BatchReset():
-            return BatchOutput(bytes(event.observations), bytes(event.infos))
+    if isinstance(event, EpisodeReset | EpisodeStepped):
+        texts = (bytes(event.observation), bytes(event.metadata))
+        if isinstance(event, EpisodeReset):
+            return EnvOutput(*texts, None, False, False, bytes(event.scene))
+        return EnvOutput(*texts, event.raw_reward, event.terminated, event.truncated, bytes(event.scene))
+    outcome = (event.raw_rewards, event.terminations, event.truncations) if isinstance(event, BatchStepped) else ()
+    return BatchOutput(*map(bytes, (event.observations, event.infos, *outcome)))
 
 
 def has_scene(event: EnvironmentEvent) -> bool:
@@ -255,10 +373,7 @@ def has_scene(event: EnvironmentEvent) -> bool:
 
 
 class RowComparison(Struct, frozen=True, gc=False):
-    """A row that moved the environment, what came now (None: it raised), and how the two differ.
-
-    `step` counts from the reset that began the chain; a batch's own count begins anew with every reset by a mask.
-    """
+    """A row that moved the environment, what came now (None: it raised), and how the two differ; `step` is the request's."""
 
     row: Row
     event: EnvironmentEvent
@@ -284,15 +399,8 @@ def compare_row(
         return RowComparison(row, event, step, found)
     recorded = output_from_event(event)
     payment = _compare_reward_parts(event) if paid is None else _compare_payment(event, paid)
-    differences = (*_compare_outputs(row, recorded, found, begins=request.reset is not None), *payment)
-    return RowComparison(row, event, step, found, differences, _has_new_pixels(recorded, found))
-
-
-def compare_failure(request: EnvironmentRequest, problem: Exception) -> RowComparison:
-    """Return a row beside nothing, because the environment raised."""
-    what = "step" if request.reset is None else "reset"
-    difference = Difference(what, "an answer", str(problem))
-    return RowComparison(request.row, request.event, request.step, None, (difference,))
+    differences = [*_compare_outputs(row, recorded, found, begins=request.reset is not None), *payment]
+    return RowComparison(row, event, step, found, tuple(filter(None, differences)), _has_new_pixels(recorded, found))
 
 
 def _is_same(row: Row, event: EpisodeStepped, found: EnvOutput) -> bool:
@@ -311,7 +419,6 @@ def _is_same(row: Row, event: EpisodeStepped, found: EnvOutput) -> bool:
 
 
 def _has_new_pixels(recorded: EnvOutput | BatchOutput, found: EnvOutput | BatchOutput) -> bool:
-    """Return whether a row and what came now have pixels, and not the same."""
     if not isinstance(recorded, EnvOutput) or not isinstance(found, EnvOutput):
         return False
     return has_pixels(recorded.scene) and has_pixels(found.scene) and not same_pixels(recorded.scene, found.scene)
@@ -319,30 +426,23 @@ def _has_new_pixels(recorded: EnvOutput | BatchOutput, found: EnvOutput | BatchO
 
 def _compare_outputs(
     row: Row, recorded: EnvOutput | BatchOutput, found: EnvOutput | BatchOutput, *, begins: bool
-) -> Iterator[Difference]:
+) -> Iterator[Difference | None]:
     if row.values:
-        observation = find_difference("observation", recorded.observation, found.observation)
+        yield find_difference("observation", recorded.observation, found.observation)
     else:
-        observation = find_digest_difference("observation", row.digest or "", found.observation)
-    if observation is not None:
-        yield observation
+        yield find_digest_difference("observation", row.digest or "", found.observation)
     metadata = find_difference("metadata", recorded.metadata, found.metadata)
     if metadata is not None and isinstance(found, BatchOutput):
         # Only now: most infos say nothing of counts, and are the same byte for byte.
         metadata = find_difference("metadata", *map(_remove_statistics, (recorded.metadata, found.metadata)))
-    if metadata is not None:
-        yield metadata
+    yield metadata
     if isinstance(recorded, EnvOutput) and isinstance(found, EnvOutput) and NULL not in (recorded.scene, found.scene):
-        scene = None if has_pixels(found.scene) else find_difference("scene", recorded.scene, found.scene)
-        if scene is not None:
-            yield scene
+        yield None if has_pixels(found.scene) else find_difference("scene", recorded.scene, found.scene)
     for what in () if begins else ("reward", "terminated", "truncated"):
-        difference = _find_part_difference(what, getattr(recorded, what), getattr(found, what))
-        if difference is not None:
-            yield difference
+        yield find_outcome_difference(what, getattr(recorded, what), getattr(found, what))
 
 
-def _find_part_difference(what: str, recorded: Any, found: Any) -> Difference | None:
+def find_outcome_difference(what: str, recorded: Any, found: Any) -> Difference | None:
     """Return how rewards or flags differ: a batch's, or those of one environment."""
     if isinstance(found, bytes):
         return find_difference(what, recorded, found)
@@ -366,13 +466,11 @@ def _remove_statistics(infos: bytes) -> bytes:
     return _encode({key: value for key, value in told.items() if key not in EPISODE_STATISTICS})
 
 
-def _compare_payment(event: EnvironmentEvent, paid: EnvironmentEvent) -> Iterator[Difference]:
+def _compare_payment(event: EnvironmentEvent, paid: EnvironmentEvent) -> Iterator[Difference | None]:
     """Yield how what was paid for a row, and what its transforms carried over, differ from what is stated now."""
     for what in ("reward", "rewards", "parts", "pipeline"):
         if hasattr(event, what):
-            difference = find_difference(what, _encode(getattr(event, what)), _encode(getattr(paid, what)))
-            if difference is not None:
-                yield difference
+            yield find_difference(what, _encode(getattr(event, what)), _encode(getattr(paid, what)))
 
 
 def _compare_reward_parts(event: EnvironmentEvent) -> Iterator[Difference]:

@@ -16,7 +16,7 @@ import inspect
 import platform
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import gymnasium as gym
 import msgspec
@@ -36,8 +36,7 @@ from proctor.models.events import SessionOpened
 from proctor.models.infos import encode_info, encode_infos
 from proctor.models.spaces import codec_of
 from proctor.models.wire import Encoding, Observation
-from proctor.replay.comparison import NULL, BatchOutput, EnvOutput, has_scene
-from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset
+from proctor.replay.comparison import NULL, BatchOutput, EnvironmentRequest, EnvOutput, RecordedReset, has_scene
 
 ENVIRONMENT_ERRORS: Final = (Exception, SystemExit)
 """What somebody else's code may raise."""
@@ -69,32 +68,24 @@ def failure_from(problem: BaseException) -> EnvironmentFailure:
 
 
 class CoroutineRunner:
-    """Runs awaitables one by one."""
+    """Runs awaitables one by one, on a loop in a thread of its own."""
 
     def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
-        self._runner: asyncio.Runner | None = None
+        self._thread = ThreadPoolExecutor(1, "proctor-replay")
+        self._runner = asyncio.Runner()
 
     def result(self, answer: Awaitable[Any]) -> Any:
         """Return what the awaitable returns, or raise what it raises."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "proctor-replay")
-            self._runner = asyncio.Runner()
-        return self._thread.submit(self._run, answer).result()
 
-    def _run(self, answer: Awaitable[Any]) -> Any:
         async def wait_for_answer() -> Any:
             return await answer
 
-        runner = self._runner
-        return None if runner is None else runner.run(wait_for_answer())
+        return self._thread.submit(lambda: self._runner.run(wait_for_answer())).result()
 
     def close(self) -> None:
         """End the loop and the thread."""
-        thread, self._thread = self._thread, None
-        if thread is not None and self._runner is not None:
-            thread.submit(self._runner.close).result()
-            thread.shutdown()
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
 
 
 class SingleDriver:
@@ -104,7 +95,7 @@ class SingleDriver:
         self.environment: Final = environment
         self.resets = 0
         self._encoding = encoding
-        self._coroutines = CoroutineRunner()
+        self._coroutines: CoroutineRunner | None = None
         self._read = environment.action_type.__pydantic_validator__.validate_json
         self._type = environment.observation_type
         self._act = environment.step
@@ -128,7 +119,10 @@ class SingleDriver:
         try:
             said = self._read(bytes(action))
         except ModelError as problem:
-            raise EnvironmentFailure(_describe_action_error(problem)) from problem
+            # What only its authors understand is left out.
+            errors = problem.errors(include_url=False, include_context=False, include_input=False)
+            told = ", or: ".join(dict.fromkeys(each["msg"] for each in errors))
+            raise EnvironmentFailure(f"it is none of this environment ({told})") from problem
         try:
             answer = self._act(said)
         except ENVIRONMENT_ERRORS as problem:
@@ -154,11 +148,13 @@ class SingleDriver:
         try:
             closing = self.environment.close()
             if inspect.isawaitable(closing):
-                self._coroutines.result(closing)
+                self._await(closing)
         except ENVIRONMENT_ERRORS:
             return
         finally:
-            self._coroutines.close()
+            if self._coroutines is not None:
+                self._coroutines.close()
+                self._coroutines = None
 
     def _reset(self, reset: RecordedReset) -> Observation:
         self.resets += 1
@@ -169,13 +165,17 @@ class SingleDriver:
             self.environment.configure(reset.options)
         return self.environment.reset(seed=reset.seed, episode_id=reset.episode_id)  # type: ignore[arg-type]  # one seed
 
+    def _await(self, answer: Awaitable[Any]) -> Any:
+        if self._coroutines is None:
+            self._coroutines = CoroutineRunner()
+        return self._coroutines.result(answer)
+
     def _await_observation(self, answer: Any) -> Observation:
         if not isinstance(answer, Observation) and inspect.isawaitable(answer):
-            answer = call_environment(lambda: self._coroutines.result(answer))
+            answer = call_environment(lambda: self._await(answer))
         if not isinstance(answer, self._type):
-            raise failure_from(
-                ComponentError("not the declared observation", found=answer, expected=self._type.__name__)
-            )
+            expected = self._type.__name__
+            raise failure_from(ComponentError("not the declared observation", found=answer, expected=expected))
         observation: Observation = answer
         return observation
 
@@ -192,12 +192,6 @@ class SingleDriver:
             )
         except ENVIRONMENT_ERRORS as problem:
             raise failure_from(problem) from problem
-
-
-def _describe_action_error(problem: ModelError) -> str:
-    """Return what a model says of an action, without what only its authors understand."""
-    errors = problem.errors(include_url=False, include_context=False, include_input=False)
-    return f"it is none of this environment ({', or: '.join(dict.fromkeys(each['msg'] for each in errors))})"
 
 
 class BatchDriver:
@@ -227,10 +221,7 @@ class BatchDriver:
     def act(self, data: Raw | bytes) -> BatchOutput:
         """Carry out the actions that a JSON text says, one for each sub-environment."""
         check_value_count(data)
-        return call_environment(lambda: self._encode_step(self.vector.step(self._parse_actions(data))))
-
-    def _parse_actions(self, data: Raw | bytes) -> Any:
-        return self._actions.decode(msgspec.json.decode(_actions(data).actions))
+        return call_environment(lambda: self._step(data))
 
     def state(self) -> Any:
         """Return which sub-environments have ended."""
@@ -267,8 +258,9 @@ class BatchDriver:
         answer: tuple[Any, Any] = call_environment(lambda: self.vector.reset(seed=seed, options=options or None))
         return answer
 
-    def _encode_step(self, answer: Any) -> BatchOutput:
-        observations, rewards, terminations, truncations, infos = answer
+    def _step(self, data: Raw | bytes) -> BatchOutput:
+        actions = self._actions.decode(msgspec.json.decode(_actions(data).actions))
+        observations, rewards, terminations, truncations, infos = self.vector.step(actions)
         ended = np.logical_or(terminations, truncations)
         begun = {AutoresetMode.SAME_STEP: ended, AutoresetMode.NEXT_STEP: self.ended}.get(self._mode, self._nobody)
         self.ended = self._nobody if self._mode is AutoresetMode.SAME_STEP else ended
@@ -284,10 +276,10 @@ class BatchDriver:
         return _encode(self._observations.encode(observations, self._encoding))
 
     def _encode_infos(self, infos: Any, *, begun: bool) -> bytes:
-        return encode_infos(infos, self._encoding, self._encode_observation, everything=self._infos, begun=begun)
+        def encode_observation(observation: Any) -> Any:
+            return self._observation.encode(observation, self._encoding)
 
-    def _encode_observation(self, observation: Any) -> Any:
-        return self._observation.encode(observation, self._encoding)
+        return encode_infos(infos, self._encoding, encode_observation, everything=self._infos, begun=begun)
 
     def _encode_array(self, array: NDArray[Any]) -> bytes:
         return _encode(pack_array(array, self._encoding.compress) if self._encoding.packed else array_to_lists(array))
@@ -310,7 +302,7 @@ def find_target(opened: SessionOpened) -> Target:
 
 
 def check_num_envs(opened: SessionOpened) -> None:
-    """Raise a ValidationError if a record says a batch of more environments than any server serves."""
+    """Raise a ValidationError if a record says more environments than any server serves."""
     if opened.num_envs is not None and opened.num_envs > MOST_ENVS:
         raise ValidationError(
             "this episode cannot be replayed: its record says more environments than a server serves",
@@ -337,9 +329,8 @@ def make_driver(opened: SessionOpened) -> Driver:
     count = opened.num_envs
     if count is None:
         return SingleDriver(call_factory(target.make), encoding)
-    return BatchDriver(
-        call_factory(lambda: target.make_batch(count, opened.autoreset_mode)), encoding, infos=opened.infos
-    )
+    vector = call_factory(lambda: target.make_batch(count, opened.autoreset_mode))
+    return BatchDriver(vector, encoding, infos=opened.infos)
 
 
 def call_factory(make: Callable[[], Result]) -> Result:
@@ -353,7 +344,7 @@ def call_factory(make: Callable[[], Result]) -> Result:
 
 
 class DriverCache:
-    """Gives out environments, one at a time; the last one goes on as long as it fits."""
+    """Gives out environments, one at a time; the last one goes on as long as it fits. A `with` block drops it at its end."""
 
     def __init__(self) -> None:
         self.current: Driver | None = None
@@ -363,6 +354,12 @@ class DriverCache:
         """Whether the environment that was given out last had had an episode before."""
         self.notes: tuple[str, ...] = ()
         """What is different here from where the latest session was served."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
 
     def driver(self, opened: SessionOpened, nth: int) -> Driver:
         """Return an environment of this session that has had fewer than `nth` resets."""

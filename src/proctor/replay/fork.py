@@ -18,7 +18,7 @@ import numpy as np
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
 from proctor.ledger.rows import decode_value
-from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped
+from proctor.models.events import BatchStepped, EpisodeReset, EpisodeStepped
 from proctor.replay.comparison import (
     MOST_UNPACKED_BYTES,
     BatchOutput,
@@ -57,7 +57,7 @@ class EpisodeSnapshot:
     terminated: Any
     truncated: Any
     first: Difference | None = None
-    """Where the replay first differed from the record on the way here; None: nowhere."""
+    """Where the replay first differed on the way here; None: nowhere."""
     at_step: int | None = None
 
 
@@ -127,32 +127,19 @@ def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) 
 @contextmanager
 def _replay_to_step(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, "_ReplayProgress", Iterator[Row]]]:
     """Yield an environment that has been driven up to a step, the way there, and the rows that follow."""
-    driver_cache = DriverCache()
     try:
-        with open_rows(ledger, chain) as rows:
+        with DriverCache() as driver_cache, open_rows(ledger, chain) as rows:
             way = _ReplayProgress()
-            for each in replay_rows(read_opening(rows, chain), _rows_up_to(rows, step), driver_cache=driver_cache):
+            for each in replay_rows(read_opening(rows, chain), rows, driver_cache=driver_cache):
                 way.add(each)
+                if each.step == step:
+                    break
             driver = driver_cache.current
             if driver is None or way.step != step:
                 raise way.missing_step_error(step)
             yield driver, way, rows
     except EnvironmentFailure as problem:
         raise ValidationError(f"the environment does not say where it stands: {problem}") from problem
-    finally:
-        driver_cache.drop()
-
-
-def _rows_up_to(rows: Iterator[Row], step: int) -> Iterator[Row]:
-    """Yield the rows up to the one after which so many steps have been done."""
-    done = -1
-    for row in rows:
-        yield row
-        # Of the resets only the first counts; a batch may have more, by masks.
-        done += isinstance(row.event, EpisodeStepped | BatchStepped)
-        done += done < 0 and isinstance(row.event, EpisodeReset | BatchReset)
-        if done == step:
-            return
 
 
 class _ReplayProgress:
@@ -217,11 +204,10 @@ class _ReplayProgress:
 def _take_action(driver: Driver, action: Any, said: bytes, *, scene: bool) -> StepOutcome:
     try:
         found = driver.act(said) if isinstance(driver, BatchDriver) else driver.act(said, scene=scene)
-        return _outcome_from_output(action, found)
     except EnvironmentFailure as problem:
-        raise ValidationError(
-            f"this action was not taken: {problem}", found=action, expected="an action as on the wire"
-        ) from problem
+        text = f"this action was not taken: {problem}"
+        raise ValidationError(text, found=action, expected="an action as on the wire") from problem
+    return _outcome_from_output(action, found)
 
 
 def _encode_action(driver: Driver, action: Any) -> bytes:
@@ -235,10 +221,7 @@ def _encode_action(driver: Driver, action: Any) -> bytes:
 
 
 def _outcome_from_output(
-    action: Any,
-    found: EnvOutput | BatchOutput,
-    read: Callable[[bytes], Any] = _decode,
-    most: int = sys.maxsize,
+    action: Any, found: EnvOutput | BatchOutput, read: Callable[[bytes], Any] = _decode, most: int = sys.maxsize
 ) -> StepOutcome:
     if isinstance(found, EnvOutput):
         observation, metadata, scene = map(read, (found.observation, found.metadata, found.scene))

@@ -23,12 +23,12 @@ from proctor.models.events import SessionOpened
 from proctor.replay.comparison import (
     MALFORMED_ROW_ERRORS,
     Difference,
+    EnvironmentRequest,
+    RecordReader,
     RowComparison,
-    compare_failure,
     compare_row,
 )
 from proctor.replay.driver import Driver, DriverCache, EnvironmentFailure
-from proctor.replay.recorded_requests import EnvironmentRequest, RecordReader, unknown_seed_error
 
 
 def replay_rows(
@@ -39,15 +39,10 @@ def replay_rows(
     The environment is made in this process; a ValidationError says why it cannot be made, or that nobody knows the seed.
     With a `driver_cache` it may be the one that the episode before has left, and stays there for the next.
     """
-    own_cache = DriverCache() if driver_cache is None else driver_cache
-    try:
-        yield from _replay_rows(opened, rows, own_cache)
-    finally:
-        if driver_cache is None:
-            own_cache.drop()
-
-
-def _replay_rows(opened: SessionOpened, rows: Iterable[Row], driver_cache: DriverCache) -> Iterator[RowComparison]:
+    if driver_cache is None:
+        with DriverCache() as own:
+            yield from replay_rows(opened, rows, driver_cache=own)
+            return
     reader = RecordReader(opened.num_envs)
     driver: Driver | None = None
     is_unseeded = False
@@ -68,7 +63,7 @@ def _replay_rows(opened: SessionOpened, rows: Iterable[Row], driver_cache: Drive
             driver_cache.drop()
         if is_unseeded and each.differences:
             # That it goes on from the episode before was no more than a hope.
-            raise unknown_seed_error()
+            raise _unknown_seed_error()
         yield each
         if each.found is None:
             return
@@ -78,7 +73,8 @@ def _carry_out(driver: Driver, request: EnvironmentRequest) -> RowComparison:
     try:
         return compare_row(request, driver.carry_out(request))
     except EnvironmentFailure as problem:
-        return compare_failure(request, problem)
+        difference = Difference("step" if request.reset is None else "reset", "an answer", str(problem))
+        return RowComparison(request.row, request.event, request.step, None, (difference,))
 
 
 def _lacks_seed(request: EnvironmentRequest, resets: int) -> bool:
@@ -86,8 +82,15 @@ def _lacks_seed(request: EnvironmentRequest, resets: int) -> bool:
     if request.reset is None or request.reset.is_seeded:
         return False
     if not resets or resets != request.reset.nth - 1:
-        raise unknown_seed_error()
+        raise _unknown_seed_error()
     return True
+
+
+def _unknown_seed_error() -> ValidationError:
+    return ValidationError(
+        "this episode cannot be replayed: it was begun without a seed, and its environment does not say which it drew",
+        expected='a seed, or an environment that reports the one it drew as info["seed"]',
+    )
 
 
 PROGRESS_EVERY: Final = 256
@@ -129,11 +132,8 @@ def replay_episode(
     A `driver_cache` that is given is used on for the next episode, and is the caller's to drop.
     """
     if driver_cache is None:
-        own = DriverCache()
-        try:
+        with DriverCache() as own:
             return _replay_once(ledger, chain, progress, own)
-        finally:
-            own.drop()
     result = _replay_once(ledger, chain, progress, driver_cache)
     if result.identical or result.why_not or not driver_cache.is_reused:
         return result
@@ -162,72 +162,47 @@ def read_opening(rows: Iterator[Row], chain: str) -> SessionOpened:
 
 def _replay_once(ledger: Ledger, chain: str, progress: Progress | None, driver_cache: DriverCache) -> ReplayResult:
     started = time.perf_counter()
-    tally = _ReplayTotals()
+    begin: RowComparison | None = None
+    last: RowComparison | None = None
+    redrawn = 0
     why_not = ""
     try:
         with open_rows(ledger, chain) as rows:
-            tally.watch(replay_rows(read_opening(rows, chain), rows, driver_cache=driver_cache), progress)
+            for last in replay_rows(read_opening(rows, chain), rows, driver_cache=driver_cache):
+                begin = begin or last
+                redrawn += last.redrawn
+                if last.differences:
+                    break
+                if progress is not None and not last.step % PROGRESS_EVERY:
+                    progress(last.step)
     except ValidationError as problem:
         why_not = str(problem)
-    return tally.result(chain, time.perf_counter() - started, driver_cache.notes, why_not)
-
-
-class _ReplayTotals:
-    """What a replay has come to so far."""
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._at = 0.0
-        self._steps = 0
-        self._by_digest = False
-        self._last: RowComparison | None = None
-        self._redrawn = 0
-
-    def watch(self, replay: Iterator[RowComparison], progress: Progress | None) -> None:
-        """Follow a replay up to its end or to the first difference."""
-        for each in replay:
-            self._last = each
-            self._steps = each.step
-            self._at = each.event.at
-            self._redrawn += each.redrawn
-            if self._began is None:
-                self._began = self._at
-                self._by_digest = not each.row.values
-            if each.differences:
-                return
-            if progress is not None and not each.step % PROGRESS_EVERY:
-                progress(each.step)
-
-    def result(self, chain: str, seconds: float, said: tuple[str, ...], why_not: str) -> ReplayResult:
-        """Return the result."""
-        last = self._last
-        if last is None:
-            why_not = why_not or "this episode cannot be replayed: its record has no reset"
-        first = None if last is None or not last.differences else last
+    if begin is None or last is None:
+        why_not = why_not or "this episode cannot be replayed: its record has no reset"
         return ReplayResult(
             chain,
-            self._steps,
-            identical=first is None and not why_not,
-            first=None if first is None else first.differences[0],
-            at_step=None if first is None else first.step,
-            seq=None if first is None else first.row.seq,
-            seconds=seconds,
-            recorded_seconds=0.0 if self._began is None else self._at - self._began,
-            by_digest=self._by_digest,
+            0,
+            identical=False,
+            seconds=time.perf_counter() - started,
             why_not=why_not,
-            notes=(*said, *self._notes()),
+            notes=driver_cache.notes,
         )
-
-    def _notes(self) -> list[str]:
-        """Return what is no difference, and yet not as it was."""
-        if not self._redrawn:
-            return []
-        pictures = "one picture is" if self._redrawn == 1 else f"{self._redrawn} pictures are"
-        return [f"{pictures} not as recorded; pixels are for people, and make no difference"]
-
-
-SHOWN: Final = 80
-"""Characters of a target that are told."""
+    differs = bool(last.differences)
+    pictures = "one picture is" if redrawn == 1 else f"{redrawn} pictures are"
+    redrawn_note = (f"{pictures} not as recorded; pixels are for people, and make no difference",) if redrawn else ()
+    return ReplayResult(
+        chain,
+        last.step,
+        identical=not differs and not why_not,
+        first=last.differences[0] if differs else None,
+        at_step=last.step if differs else None,
+        seq=last.row.seq if differs else None,
+        seconds=time.perf_counter() - started,
+        recorded_seconds=last.event.at - begin.event.at,
+        by_digest=not begin.row.values,
+        why_not=why_not,
+        notes=(*driver_cache.notes, *redrawn_note),
+    )
 
 
 class UntrustedRecord(ValidationError):
@@ -240,16 +215,12 @@ def check_episode(ledger: Ledger, chain: str, *, trusting: str) -> None:
     An episode whose beginning cannot be read is another ValidationError.
     """
     with open_rows(ledger, chain) as rows:
-        check_opening(read_opening(rows, chain), trusting=trusting)
-
-
-def check_opening(opened: SessionOpened, *, trusting: str) -> None:
-    """Raise an UntrustedRecord if the environment of a session is made only with trust."""
+        opened = read_opening(rows, chain)
     if not is_registered(opened.target):
         raise UntrustedRecord(
             "to make the environment of this episode would import and run what its record names, which is no environment "
             f"that is registered here; if you trust the record: `{trusting}`",
-            found=opened.target[:SHOWN],
+            found=opened.target[:80],
             expected="an episode of a registered environment",
         )
     if _names_a_file(opened.settings):

@@ -49,8 +49,7 @@ from proctor.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from proctor.server.agents.plane import AgentPlane
-    from proctor.server.viewer_http.responses import Application
-    from proctor.server.viewer_http.routes import ViewerRoutes
+    from proctor.server.viewer_http.routes import Application, ViewerRoutes
 
 LOG: Final = logging.getLogger("proctor.server")
 PING_SECONDS: Final = 20.0
@@ -183,7 +182,7 @@ class Server:
         self._listening = listening
         application: Application = self.plane
         if self.viewing is not None:
-            from proctor.server.viewer_http.responses import add_headers
+            from proctor.server.viewer_http.routes import add_headers
 
             application = add_headers(application)
         config = make_uvicorn_config(

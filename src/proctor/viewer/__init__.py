@@ -8,7 +8,7 @@ An `Episode` is one of a ledger: in a notebook it shows itself, elsewhere it is 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proctor.viewer.episode import Episode
+    from proctor.viewer.single_file import Episode
 
 __all__ = ["Episode"]
 
@@ -17,6 +17,6 @@ def __getattr__(name: str) -> Any:
     """Return the class, imported when it is asked for."""
     if name != "Episode":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from proctor.viewer.episode import Episode
+    from proctor.viewer.single_file import Episode
 
     return Episode

@@ -113,23 +113,14 @@ class EpisodeCatalog:
         """Return one row as JSON, with its values."""
         with self._lock:
             row = self._row(chain, number)
-        document = {
-            "number": row.number,
-            "seq": row.seq,
-            "chain": row.chain,
-            "hash": row.hash.hex(),
-            "digest": row.digest,
-            "event": row.event,
-        }
-        return _encode(document)
+        place = {"number": row.number, "seq": row.seq, "chain": row.chain}
+        return _encode({**place, "hash": row.hash.hex(), "digest": row.digest, "event": row.event})
 
     def pixels(self, chain: str, number: int) -> bytes:
         """Return the picture of one row as a PNG file."""
         with self._lock:
             row = self._row(chain, number)
-        event = row.event
-        scene = event.scene if isinstance(event, EpisodeReset | EpisodeStepped) else NULL
-        return png_from_scene(scene)
+        return png_from_scene(row.event.scene if isinstance(row.event, EpisodeReset | EpisodeStepped) else NULL)
 
     def remarks(self) -> list[str]:
         """Return what the list leaves out, in sentences."""
@@ -154,13 +145,22 @@ class EpisodeCatalog:
         if self._closed:
             raise ValidationError("the catalog is closed")
         for path in [path for path in self._files if not path.is_file()]:
-            self._drop_file(self._files.pop(path))
+            removed = self._files.pop(path)
+            removed.close()
+            self._left |= dict.fromkeys(removed.lines)
+            for name in removed.lines:
+                self._drawn.pop(name, None)
         for path in self._paths():
             self._files.setdefault(path, FollowedFile(path, self._wall))
-        self.unread = {}
-        problems = [self._read(followed) for followed in self._files.values()]
-        if problems and all(problem is not None for problem in problems):
-            raise next(problem for problem in problems if problem is not None)
+        problems: dict[Path, ValidationError] = {}
+        for path, followed in self._files.items():
+            try:
+                followed.catch_up()
+            except ValidationError as problem:
+                problems[path] = problem
+        self.unread = {path: str(problem) for path, problem in problems.items()}
+        if problems and len(problems) == len(self._files):
+            raise next(iter(problems.values()))
 
     def _paths(self) -> list[Path]:
         """Return the files that are not followed yet."""
@@ -168,21 +168,6 @@ class EpisodeCatalog:
             return list(ledger_files(self.path))
         found = sorted(self.path.glob(f"*{SUFFIX}")) if self.path.is_dir() else [self.path]
         return [path for path in found if path not in self._files and path.is_file() and not is_blank(path)]
-
-    def _drop_file(self, followed: FollowedFile) -> None:
-        """Let go of a file that is there no more."""
-        followed.close()
-        self._left |= dict.fromkeys(followed.lines)
-        for name in followed.lines:
-            self._drawn.pop(name, None)
-
-    def _read(self, followed: FollowedFile) -> ValidationError | None:
-        try:
-            followed.catch_up()
-        except ValidationError as problem:
-            self.unread[followed.path] = str(problem)
-            return problem
-        return None
 
     def _files_backwards(self) -> list[FollowedFile]:
         """Return the files backwards: of two chains with one name that in the first file is the one that is shown."""
@@ -216,7 +201,6 @@ class EpisodeCatalog:
         return followed.file.row(chain, stored)
 
     def _has_pixels(self, followed: FollowedFile, chain: ChainEntry) -> bool:
-        """Return whether the frames of a chain are pixels."""
         if chain.name not in self._drawn:
             resets = [row.event for row in followed.opening(chain) if isinstance(row.event, EpisodeReset)]
             self._drawn[chain.name] = any(is_pixels(each.scene) for each in resets)
@@ -259,46 +243,37 @@ MOST_VALUE: Final = 2**22
 
 def build_head(line: EpisodeLine, rows: Sequence[Row], keeps: ObservationStorage) -> EpisodeHead:
     """Return the head of an episode; what its rows do not say is empty."""
-    opened = next((row.event for row in rows if isinstance(row.event, SessionOpened)), None)
-    reset = next((row for row in rows if isinstance(row.event, EpisodeReset | BatchReset)), None)
-    begun = None if reset is None else reset.event
+    target, first = "", 0
+    versions: dict[str, str] = {}
+    transforms: list[str] = []
+    settings: Any = {}
+    policy: Any = None
+    options, scene, observation = NULL, NULL, NULL
+    for row in rows:
+        event = row.event
+        if isinstance(event, SessionOpened):
+            target, settings, policy = event.target, event.settings, event.policy
+            transforms = [str(spec.get("name", spec.get("type", ""))) for spec in event.transforms]
+            versions = {"proctor": event.server, "environment": event.environment_version}
+            versions |= {name: getattr(event, name) for name in ("python", "gymnasium", "numpy")}
+        elif isinstance(event, EpisodeReset):
+            first, options, observation = row.number, event.options, event.observation
+            scene = NO_PIXELS if is_pixels(event.scene) else event.scene
+        elif isinstance(event, BatchReset):
+            first, options, observation = row.number, event.options, null_if_large(event.observations)
     return EpisodeHead(
         line=line,
-        target="" if opened is None else opened.target,
-        settings=Raw(_encode({} if opened is None else opened.settings)),
-        policy=Raw(_encode(None if opened is None else opened.policy)),
-        transforms=[]
-        if opened is None
-        else [str(spec.get("name", spec.get("type", ""))) for spec in opened.transforms],
-        options=_null_if_huge(begun.options) if isinstance(begun, EpisodeReset | BatchReset) else NULL,
-        versions={} if opened is None else _versions(opened),
-        scene=(NO_PIXELS if is_pixels(begun.scene) else _null_if_huge(begun.scene))
-        if isinstance(begun, EpisodeReset)
-        else NULL,
-        observation=_observation(begun),
+        target=target,
+        settings=Raw(_encode(settings)),
+        policy=Raw(_encode(policy)),
+        transforms=transforms,
+        options=null_if_large(options, MOST_VALUE),
+        versions=versions,
+        scene=null_if_large(scene, MOST_VALUE),
+        observation=null_if_large(observation, MOST_VALUE),
         keeps=keeps,
-        first=0 if reset is None else reset.number,
+        first=first,
     )
-
-
-def _null_if_huge(value: Raw) -> Raw:
-    return value if memoryview(value).nbytes <= MOST_VALUE else NULL
-
-
-def _versions(opened: SessionOpened) -> dict[str, str]:
-    return {
-        "proctor": opened.server,
-        "environment": opened.environment_version,
-        "python": opened.python,
-        "gymnasium": opened.gymnasium,
-        "numpy": opened.numpy,
-    }
-
-
-def _observation(begun: Any) -> Raw:
-    if isinstance(begun, EpisodeReset):
-        return _null_if_huge(begun.observation)
-    return null_if_large(begun.observations) if isinstance(begun, BatchReset) else NULL
 
 
 # ------------------------------------------------------------------------------------------------------------ pictures
@@ -306,7 +281,6 @@ NO_PIXELS: Final = Raw(b'{"environment":"pixels","frame":{"pixels":true}}')
 """A scene of pixels as pages get it, which ask for the pixels themselves one by one."""
 _KINDS: Final = {1: 0, 3: 2, 4: 6}
 """PNG's name for grey, RGB and RGBA, by the number of channels."""
-_BEGIN: Final = b"\x89PNG\r\n\x1a\n"
 
 
 def png_from_scene(scene: Raw) -> bytes:
@@ -322,16 +296,13 @@ def encode_png(pixels: NDArray[Any]) -> bytes:
     if pixels.ndim == 2:
         pixels = pixels[:, :, np.newaxis]
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in _KINDS or not pixels.size:
-        raise ValidationError(
-            "not a picture", found=f"{pixels.dtype} of shape {pixels.shape}", expected="bytes: height, width, channels"
-        )
+        found = f"{pixels.dtype} of shape {pixels.shape}"
+        raise ValidationError("not a picture", found=found, expected="bytes: height, width, channels")
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), np.uint8)  # every row begins with its filter, which is none
     rows[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, _KINDS[channels], 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 3)), (b"IEND", b""))
-    return _BEGIN + b"".join(_chunk(kind, content) for kind, content in parts)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    file = b"\x89PNG\r\n\x1a\n"
+    for chunk in (b"IHDR" + header, b"IDAT" + zlib.compress(rows.tobytes(), 3), b"IEND"):
+        file += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return file

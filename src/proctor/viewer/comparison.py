@@ -24,7 +24,7 @@ from proctor.ledger.reader import Ledger, SummaryBuilder
 from proctor.ledger.rows import encode_event_row, find_observation_storage, parse_event_row
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile, Row, StoredRow
 from proctor.models.arrays import is_pixels
-from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, SessionOpened
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, SessionOpened
 from proctor.narration.verdicts import describe_kind
 from proctor.replay import fork
 from proctor.replay.comparison import format_value
@@ -37,7 +37,6 @@ from proctor.viewer.documents import (
     EpisodeNote,
     EpisodeSlice,
     Fork,
-    StepColumns,
     clean_text,
 )
 from proctor.viewer.first_difference import (
@@ -63,12 +62,9 @@ MOST_SHOWN: Final = 80
 """Of a value in a sentence."""
 SO_FAR: Final = "is here so far"
 """Said of an open episode instead of that it ends."""
-SHORTER: Final = (ENDS, SO_FAR)
 SAME: Final = "They are the same in every step: actions, observations, rewards, ends and pictures; and in every packet."
 SAME_STEPS: Final = "They are the same in every step: actions, observations, rewards, ends and pictures."
 """Of a branch, whose packets nobody states."""
-SETUP_FIELDS: Final = ("environment", "num_envs")
-"""What differs before anything is done."""
 UNKNOWN_REWARDS: Final = "What the server would have paid for the new steps is not known: it transforms rewards."
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -76,18 +72,15 @@ _encode: Final = msgspec.json.Encoder().encode
 def compare_episodes(ledger: Ledger, one: str, other: str) -> EpisodeDifference:
     """Return where two episodes first differ, or that they do not; a ValidationError if there is no such episode."""
     left, right = _EpisodeReader(ledger, one), _EpisodeReader(ledger, other)
-    apart, turned = _find_setup_difference(left.opened, right.opened), _find_setup_difference(right.opened, left.opened)
-    if apart is not None and turned is not None:
-        return _build_document(one, other, apart[0], apart[1], turned[1])
-    found = find_moment_difference(left.moments(), right.moments())
-    until = (None, None) if found is None else (found.number_one, found.number_other)
-    said = find_line_difference(left.lines(until[0]), right.lines(until[1]))
-    first = _say_so_far(choose_first(found, said), left, right)
-    text, turned_text = (
-        _describe_difference(seen) + _describe_causes(ours, theirs) + _describe_unread_rows(ours, theirs)
-        for seen, ours, theirs in ((first, left, right), (_mirror(first), right, left))
-    )
-    return _build_document(one, other, first, text, turned_text)
+    first = _find_setup_difference(left.opened, right.opened)
+    notes = ("", "")
+    if first is None:
+        moment = find_moment_difference(left.moments(), right.moments())
+        until = (None, None) if moment is None else (moment.number_one, moment.number_other)
+        line = find_line_difference(left.lines(until[0]), right.lines(until[1]))
+        first = _say_so_far(choose_first(moment, line), left, right)
+        notes = (_describe_causes(left, right), _describe_causes(right, left))
+    return _build_document(one, other, first, notes)
 
 
 def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Fork:
@@ -104,13 +97,8 @@ def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) 
     way = found.standing
     doubt = "" if way.first is None else f" The way there was not as recorded: it differs at step {way.at_step}."
     doubt += "" if branch.is_paid else f" {UNKNOWN_REWARDS}"
-    texts = [SAME_STEPS if each is None else _describe_difference(each) for each in (parting, _mirror(parting))]
-    return Fork(
-        head=branch.head(),
-        slice=branch.slice(),
-        left=found.left,
-        difference=_build_document(chain, fork_name(chain, step), parting, *(text + doubt for text in texts)),
-    )
+    difference = _build_document(chain, fork_name(chain, step), parting, (doubt, doubt), same=SAME_STEPS)
+    return Fork(head=branch.head(), slice=branch.slice(), left=found.left, difference=difference)
 
 
 # ------------------------------------------------------------------------------------------------------- the record
@@ -134,12 +122,11 @@ class _EpisodeReader:
 
     def moments(self, *, paid: bool = True) -> Iterator[EpisodeMoment]:
         """Yield the resets and the steps."""
-        return read_moments(self.rows(), self._value, self.unread.add, paid=paid)
+        return read_moments(self.rows(), self._value, self.unread, paid=paid)
 
     def lines(self, until: int | None) -> Iterator[StatedLine]:
         """Yield the lines that were stated, up to a row."""
-        rows = takewhile(lambda stored: until is None or stored[0] <= until, self.rows())
-        return read_lines(rows, self.unread.add)
+        return read_lines(takewhile(lambda stored: until is None or stored[0] <= until, self.rows()), self.unread)
 
     def _value(self, digest: str) -> bytes | None:
         """Return a value; one that is damaged is as one that was not stored."""
@@ -149,7 +136,6 @@ class _EpisodeReader:
             return None
 
     def _event(self, number: int) -> object:
-        """Return what a row of the chain says; None if there is none that can be read."""
         stored = self._file.read_row(number)
         said = None if stored is None or stored[1] != self._chain.first else read_row(stored[3])
         return None if said is None else said.event
@@ -157,94 +143,78 @@ class _EpisodeReader:
     def read_setup(self) -> dict[str, Any]:
         """Return how the episode began, as far as that can be why it is not like another."""
         event = self._event(self._chain.first + 1)
-        opened = self.opened
-        made: dict[str, Any] = {
-            "settings": None if opened is None else opened.settings,
-            "transforms": None if opened is None else opened.transforms,
-            "policy": None if opened is None else opened.policy,
+        begun = event if isinstance(event, EpisodeReset | BatchReset) else None
+        return {
+            **{name: getattr(self.opened, name, None) for name in ("settings", "transforms", "policy")},
+            "seed": None if begun is None else begun.seed,
+            "options": b"null" if begun is None else bytes(begun.options),
         }
-        if not isinstance(event, EpisodeReset | BatchReset):
-            return made | {"seed": None, "options": b"null"}
-        return made | {"seed": event.seed, "options": bytes(event.options)}
 
 
 # -------------------------------------------------------------------------------------------------------- the words
-def _find_setup_difference(
-    left: SessionOpened | None, right: SessionOpened | None
-) -> tuple[FirstDifference, str] | None:
-    """Return that two episodes are not of one sort, in a sentence, too; None if they are, or nobody knows."""
-    if left is None or right is None:
-        return None
-    if left.environment != right.environment:
-        names = (left.environment, right.environment)
-        words = [clean_text(name, MOST_SHOWN) for name in names]
-        text = f"They are episodes of two environments: {words[0]} on the left, {words[1]} on the right."
-        return FirstDifference("environment", "", *names, 0, None, None), text
-    if left.num_envs != right.num_envs:
-        sizes = (left.num_envs, right.num_envs)
-        words = ["one environment" if each is None else f"a batch of {each}" for each in sizes]
-        return FirstDifference(
-            "num_envs", "", *sizes, 0, None, None
-        ), f"The left one is of {words[0]}, the right one of {words[1]}."
+_SENTENCES: Final = {
+    "environment": "They are episodes of two environments: {left} on the left, {right} on the right.",
+    "num_envs": "The left one is of {left}, the right one of {right}.",
+    "kind": "{when} the left one states {left} where the right one states {right}.",
+    "verdict": "{when} {kind} is {left} on the left and {right} on the right.",
+    "rules": "{when} {kind} breaks {left} on the left and {right} on the right.",
+    "state": "{when} {kind} leads to {left} on the left and to {right} on the right.",
+    "payload": "{when} {kind} says different things{where}: {left} on the left, {right} on the right.",
+    SILENCE: "{when} the {other} one states {kind}, and the {ended} one states nothing more{yet}.",
+}
+_OTHER: Final = "{when} the {what} differs{where}: {left} on the left, {right} on the right."
+SETUP_FIELDS: Final = ("environment", "num_envs")
+"""What differs before anything is done."""
+
+
+def _find_setup_difference(left: SessionOpened | None, right: SessionOpened | None) -> FirstDifference | None:
+    """Return that two episodes are not of one sort; None if they are, or nobody knows."""
+    for what in SETUP_FIELDS if left is not None and right is not None else ():
+        one, other = getattr(left, what), getattr(right, what)
+        if one != other:
+            return FirstDifference(what, "", one, other, 0, None, None)
     return None
 
 
-def _describe_difference(found: FirstDifference | None) -> str:
+def _describe_difference(found: FirstDifference) -> str:
     """Return a difference in one sentence."""
-    if found is None:
-        return SAME
+    step, is_open = found.step, SO_FAR in (found.left, found.right)
+    ended, other = ("left", "right") if found.left in (ENDS, SO_FAR) else ("right", "left")
+    if found.what == END and not step:
+        return f"The {ended} one has no steps; the {other} one has."
+    if found.what == END and is_open:
+        return f"The {ended} one has come as far as step {step}; the {other} one went on."
     if found.what == END:
-        return _describe_end(found)
-    where = f" at {clean_text(found.where, MOST_SHOWN)}" if found.where else ""
-    told = _LINE_SENTENCES.get(found.what, "the {what} differs{where}: {left} on the left, {right} on the right.")
-    ended, other = ("left", "right") if found.left in SHORTER else ("right", "left")
-    words = told.format(
+        return f"The {ended} one ends after step {step}; the {other} one goes on."
+    if found.what in _SENTENCES:
+        when = f"After step {step}" if step else "Before the first step"
+    else:
+        when = f"At step {step}" if step else "At the reset"
+    return _SENTENCES.get(found.what, _OTHER).format(
+        when=when,
         what=found.what,
-        where=where,
+        where=f" at {clean_text(found.where, MOST_SHOWN)}" if found.where else "",
         kind=describe_kind(clean_text(found.kind, MOST_SHOWN)),
         left=_describe_value(found.what, found.left),
         right=_describe_value(found.what, found.right),
         ended=ended,
         other=other,
-        yet=" yet" if SO_FAR in (found.left, found.right) else "",
+        yet=" yet" if is_open else "",
     )
-    return f"{_describe_moment(found)} {words}"
-
-
-def _describe_moment(found: FirstDifference) -> str:
-    if found.what in _LINE_SENTENCES:
-        return f"After step {found.step}" if found.step else "Before the first step"
-    return f"At step {found.step}" if found.step else "At the reset"
-
-
-_LINE_SENTENCES: Final = {
-    "kind": "the left one states {left} where the right one states {right}.",
-    "verdict": "{kind} is {left} on the left and {right} on the right.",
-    "rules": "{kind} breaks {left} on the left and {right} on the right.",
-    "state": "{kind} leads to {left} on the left and to {right} on the right.",
-    "payload": "{kind} says different things{where}: {left} on the left, {right} on the right.",
-    SILENCE: "the {other} one states {kind}, and the {ended} one states nothing more{yet}.",
-}
 
 
 def _describe_value(what: str, value: Any) -> str:
     """Return one of two values that differ, for a sentence."""
-    if what == "kind":
-        return describe_kind(clean_text(str(value), MOST_SHOWN))
-    if what == "rules":
-        return clean_text(", ".join(value), MOST_SHOWN) or "no rule"
-    if what in ("verdict", "state"):
-        return clean_text(str(value), MOST_SHOWN)
+    match what:
+        case "num_envs":
+            return "one environment" if value is None else f"a batch of {value}"
+        case "kind":
+            return describe_kind(clean_text(str(value), MOST_SHOWN))
+        case "rules":
+            return clean_text(", ".join(value), MOST_SHOWN) or "no rule"
+        case "environment" | "verdict" | "state":
+            return clean_text(str(value), MOST_SHOWN)
     return clean_text(format_value(value, MOST_SHOWN), 2 * MOST_SHOWN)
-
-
-def _describe_end(found: FirstDifference) -> str:
-    ended, other = ("left", "right") if found.left in SHORTER else ("right", "left")
-    if not found.step:
-        return f"The {ended} one has no steps; the {other} one has."
-    if SO_FAR in (found.left, found.right):
-        return f"The {ended} one has come as far as step {found.step}; the {other} one went on."
-    return f"The {ended} one ends after step {found.step}; the {other} one goes on."
 
 
 def _say_so_far(found: FirstDifference | None, left: _EpisodeReader, right: _EpisodeReader) -> FirstDifference | None:
@@ -256,34 +226,25 @@ def _say_so_far(found: FirstDifference | None, left: _EpisodeReader, right: _Epi
     return dataclasses.replace(found, right=SO_FAR) if right.is_open else found
 
 
-def _mirror(found: FirstDifference | None) -> FirstDifference | None:
-    """Return a difference as seen from the other side."""
-    if found is None:
-        return None
-    one, other = found.number_other, found.number_one
-    return dataclasses.replace(found, left=found.right, right=found.left, number_one=one, number_other=other)
-
-
-def _describe_unread_rows(left: _EpisodeReader, right: _EpisodeReader) -> str:
-    """Return that some rows could not be read, in a sentence; empty: all that were looked at could be."""
-    counts = [(len(each.unread), side) for each, side in ((left, "left"), (right, "right")) if each.unread]
-    told = " and ".join(f"{count} on the {side}" for count, side in counts)
-    return f" Rows that cannot be read were passed over: {told}." if told else ""
-
-
 def _describe_causes(left: _EpisodeReader, right: _EpisodeReader) -> str:
-    """Return what may be the reason: two episodes that began differently."""
+    """Return what may be the reason: two episodes that began differently, or rows that could not be read."""
     ours, theirs = left.read_setup(), right.read_setup()
-    apart = [name for name in ours if ours[name] != theirs[name]]
-    words = [
-        f"seed ({format_value(ours['seed'], 20)} and {format_value(theirs['seed'], 20)})" if name == "seed" else name
-        for name in apart
-    ]
-    return f" They did not begin alike: they differ in {', '.join(words)}." if words else ""
+    words = [name for name in ours if ours[name] != theirs[name]]
+    if "seed" in words:
+        seeds = f"seed ({format_value(ours['seed'], 20)} and {format_value(theirs['seed'], 20)})"
+        words[words.index("seed")] = seeds
+    causes = f" They did not begin alike: they differ in {', '.join(words)}." if words else ""
+    counts = [f"{len(each.unread)} on the {side}" for each, side in ((left, "left"), (right, "right")) if each.unread]
+    unread = f" Rows that cannot be read were passed over: {' and '.join(counts)}." if counts else ""
+    return causes + unread
 
 
-def _build_document(one: str, other: str, found: FirstDifference | None, text: str, turned: str) -> EpisodeDifference:
+def _build_document(
+    one: str, other: str, found: FirstDifference | None, notes: tuple[str, str], same: str = SAME
+) -> EpisodeDifference:
     first = FirstDifference("", "", None, None, 0, None, None) if found is None else found
+    mirrored = dataclasses.replace(first, left=first.right, right=first.left)
+    text, turned = (same if found is None else _describe_difference(each) for each in (first, mirrored))
     return EpisodeDifference(
         one=one,
         other=other,
@@ -295,8 +256,8 @@ def _build_document(one: str, other: str, found: FirstDifference | None, text: s
         where=first.where,
         left=_encode_value(first.left),
         right=_encode_value(first.right),
-        text=text,
-        turned=turned,
+        text=text + notes[0],
+        turned=turned + notes[1],
     )
 
 
@@ -336,18 +297,16 @@ class BranchBuilder:
             self._followed += 1
             event = parse_event_row(stored[3]).event
             if isinstance(event, EpisodeStepped | BatchStepped):
-                self._own = event.step
-            elif isinstance(event, BatchReset):
-                self._own = 0
-            # Of the resets only the first counts; a batch may have more, by masks.
-            done += isinstance(event, EpisodeStepped | BatchStepped)
-            done += done < 0 and isinstance(event, EpisodeReset | BatchReset)
+                self._own, done = event.step, done + 1
+            elif isinstance(event, EpisodeReset | BatchReset):
+                # Of the resets only the first counts; a batch may have more, by masks.
+                self._own, done = 0, max(done, 0)
             if done == self._step:
                 return
 
     def add(self, row: BranchStep) -> None:
         """Take what one more action led to."""
-        body, blobs = encode_event_row(self._event(row), "all")
+        body, blobs = encode_event_row(self._build_event(row), "all")
         self._held |= {digest.hex(): value for digest, value in blobs or ()}
         self._take(body)
 
@@ -360,28 +319,22 @@ class BranchBuilder:
         return build_head(line, self._opening(), find_observation_storage(self._rows[0][3]))
 
     def slice(self) -> EpisodeSlice:
-        """Return all of it, from the reset on."""
+        """Return all of it, from the reset on, with a note where the record was left."""
         resets = [row.event for row in self._opening() if isinstance(row.event, EpisodeReset)]
         pixels = any(is_pixels(event.scene) for event in resets)
         gathering = SliceBuilder(self, pixels=pixels, batch=isinstance(self._fold.reset, BatchReset))
         for number, _, seq, body, _ in self._rows:
             gathering.take(number, seq, body)
         found = gathering.slice(self._chain.name, 0, self._rows[-1][0], more=False, ended=True)
-        steps = found.steps if self.is_paid else self._blank_unknown_totals(found.steps)
-        return replace(found, steps=steps, notes=[*found.notes, self._note()])
-
-    def _note(self) -> EpisodeNote:
-        """Return where the record was left, in words."""
+        steps = found.steps
         text = "Here the record is left: what follows never happened, and nobody has recorded it."
-        return EpisodeNote(
-            number=self._followed - 1,
-            seq=self._followed - 1,
-            step=self._step,
-            at=self._fold.at,
-            principal="system",
-            kind="forked",
-            text=text if self.is_paid else f"{text} {UNKNOWN_REWARDS}",
-        )
+        if not self.is_paid:
+            sums = zip(steps.number, steps.total, strict=True)
+            steps = replace(steps, total=[total if number < self._followed else None for number, total in sums])
+            text = f"{text} {UNKNOWN_REWARDS}"
+        last, at = self._followed - 1, self._fold.at
+        note = EpisodeNote(number=last, seq=last, step=self._step, at=at, principal="system", kind="forked", text=text)
+        return replace(found, steps=steps, notes=[*found.notes, note])
 
     @property
     def is_paid(self) -> bool:
@@ -389,14 +342,9 @@ class BranchBuilder:
         opened = self._fold.opened
         return opened is None or not opened.transforms or len(self._rows) <= self._followed
 
-    def _blank_unknown_totals(self, steps: StepColumns) -> StepColumns:
-        """Return steps without the sums that are not known."""
-        sums = zip(steps.number, steps.total, strict=True)
-        return replace(steps, total=[total if number < self._followed else None for number, total in sums])
-
     def moments(self, *, paid: bool) -> Iterator[EpisodeMoment]:
         """Yield the reset and the steps, to be compared."""
-        return read_moments(self._rows, self._value, paid=paid)
+        return read_moments(self._rows, self._value, set(), paid=paid)
 
     def values(self, digests: Iterable[str], most: int) -> dict[str, bytes]:
         """Return the values that rows name; one that is not there, or longer than `most`, is missing."""
@@ -416,12 +364,11 @@ class BranchBuilder:
         """Return the rows with which it begins: the session's opening, and the reset."""
         return [self._file.row(self._chain.name, stored) for stored in self._rows[:2]]
 
-    def _event(self, row: BranchStep) -> Event:
-        opened, reset = self._fold.opened, self._fold.reset
+    def _build_event(self, row: BranchStep) -> EpisodeStepped | BatchStepped:
+        opened, reset, answer = self._fold.opened, self._fold.reset, row.branch
         if opened is None or reset is None:
-            raise ValidationError(
-                "this chain is no episode", found=self._chain.name, expected="the chain of an episode"
-            )
+            found, expected = self._chain.name, "the chain of an episode"
+            raise ValidationError("this chain is no episode", found=found, expected=expected)
         said: dict[str, Any] = {
             "session": opened.session,
             "at": self._fold.at,
@@ -429,36 +376,30 @@ class BranchBuilder:
             "epoch": reset.epoch,
             "step": self._own + row.step - self._step,
         }
-        return _build_batch_step(row, said, opened) if isinstance(reset, BatchReset) else _build_step(row, said, opened)
-
-
-def _build_step(row: BranchStep, said: dict[str, Any], opened: SessionOpened) -> EpisodeStepped:
-    answer = row.branch
-    return EpisodeStepped(
-        **said,
-        action=_encode_raw(row.said),
-        observation=_encode_raw(answer.observation),
-        metadata=_encode_raw(answer.metadata),
-        raw_reward=answer.reward,
-        reward=None if opened.transforms else answer.reward,
-        terminated=answer.terminated,
-        truncated=answer.truncated,
-        scene=_encode_raw(answer.scene),
-    )
-
-
-def _build_batch_step(row: BranchStep, said: dict[str, Any], opened: SessionOpened) -> BatchStepped:
-    answer = row.branch
-    return BatchStepped(
-        **said,
-        actions=_encode_raw(row.said),
-        observations=_encode_raw(answer.observation),
-        infos=_encode_raw(answer.metadata),
-        raw_rewards=_encode_raw(answer.reward),
-        rewards=_encode_raw(None if opened.transforms else answer.reward),
-        terminations=_encode_raw(answer.terminated),
-        truncations=_encode_raw(answer.truncated),
-    )
+        paid = None if opened.transforms else answer.reward
+        action, observation, metadata = map(_encode_raw, (row.said, answer.observation, answer.metadata))
+        if isinstance(reset, BatchReset):
+            return BatchStepped(
+                **said,
+                actions=action,
+                observations=observation,
+                infos=metadata,
+                raw_rewards=_encode_raw(answer.reward),
+                rewards=_encode_raw(paid),
+                terminations=_encode_raw(answer.terminated),
+                truncations=_encode_raw(answer.truncated),
+            )
+        return EpisodeStepped(
+            **said,
+            action=action,
+            observation=observation,
+            metadata=metadata,
+            raw_reward=answer.reward,
+            reward=paid,
+            terminated=answer.terminated,
+            truncated=answer.truncated,
+            scene=_encode_raw(answer.scene),
+        )
 
 
 def _encode_raw(value: Any) -> Raw:

@@ -108,11 +108,19 @@ class _RejudgedChain:
     def __init__(self, file: LedgerFile, chain: ChainEntry) -> None:
         self._file = file
         self._chain = chain
-        context = _load_context(_read_opening(file, chain))
-        self._context = JudgingContext() if context is None else context
-        self._judge = Judge(self._context.settings, rules=self._context.house_rules)
-        self._agrees = context is not None
+        first = file.read_row(chain.first)
+        opened = None if first is None or (said := read_row(first[3])) is None else said.event
+        if not is_episode_chain(chain.name) or not isinstance(opened, SessionOpened | None):
+            raise ValidationError("this chain is no episode", found=chain.name, expected="the chain of an episode")
+        self._context = JudgingContext()
+        self._agrees = opened is not None
         """Whether every line up to here is judged now as it was judged then."""
+        if opened is not None and opened.policy is not None:
+            try:
+                self._context = context_from_policy(opened.policy)
+            except ValidationError:
+                self._agrees = False
+        self._judge = Judge(self._context.settings, rules=self._context.house_rules)
         self._state: EpisodeState = new_episode("", initial_marks(self._context.house_rules))
         self._mark: tuple[int, bytes] = (chain.first - 1, b"")
         """Number and hash of the last row that was read."""
@@ -141,9 +149,8 @@ class _RejudgedChain:
 
     def rejudge(self, upto: int) -> Iterator[tuple[int, "_RejudgedLine"]]:
         """Yield the lines that were not judged again yet, with the numbers of their rows."""
-        for number, first, _, content, row_hash in self._file.read_rows_of_chains(
-            [self._chain.first], start=self._mark[0] + 1
-        ):
+        rows = self._file.read_rows_of_chains([self._chain.first], start=self._mark[0] + 1)
+        for number, first, _, content, row_hash in rows:
             if number > upto or first != self._chain.first:
                 return
             self._mark = (number, row_hash)
@@ -165,25 +172,6 @@ class _RejudgedChain:
             # An `open` record may state other settings than the policy.
             self._state, self._context = verdict.after, verdict.context
         return _RejudgedLine(event, self._context, verdict, self._state if self._agrees else None)
-
-
-def _read_opening(file: LedgerFile, chain: ChainEntry) -> SessionOpened | None:
-    """Return how the episode was opened, None if that cannot be read; a ValidationError if it is no episode."""
-    first = file.read_row(chain.first)
-    event = None if first is None or (said := read_row(first[3])) is None else said.event
-    if not is_episode_chain(chain.name) or not isinstance(event, SessionOpened | None):
-        raise ValidationError("this chain is no episode", found=chain.name, expected="the chain of an episode")
-    return event
-
-
-def _load_context(opened: SessionOpened | None) -> JudgingContext | None:
-    """Return under what the episode was judged; None if nobody can know."""
-    if opened is None:
-        return None
-    try:
-        return JudgingContext() if opened.policy is None else context_from_policy(opened.policy)
-    except ValidationError:
-        return None
 
 
 def _is_same_verdict(event: PacketJudged, verdict: Verdict) -> bool:
@@ -209,7 +197,8 @@ class _RejudgedLine:
         event, state, accepted = self.event, self.state, self.event.accepted
         legal = [] if state is None else list(legal_next(state, self.context.settings))
         way = [] if accepted else list(self._way())
-        warned = dict.fromkeys(warning.partition(":")[0] for warning in event.warnings)
+        warned = list(dict.fromkeys(warning.partition(":")[0] for warning in event.warnings))
+        rules = warned if accepted else event.rules
         obligations = () if state is None else list_obligations(state, self.context)
         return Explanation(
             number=number,
@@ -217,10 +206,7 @@ class _RejudgedLine:
             headline=self._headline(),
             reason=self._reason(),
             pointers=list(event.pointers),
-            rules=[
-                RuleSentence(rule=rule, sentence=rule_sentence(rule, self.context))
-                for rule in (warned if accepted else event.rules)
-            ],
+            rules=[RuleSentence(rule=rule, sentence=rule_sentence(rule, self.context)) for rule in rules],
             state=event.state,
             legal_next=legal,
             way=way,
@@ -289,13 +275,11 @@ def _describe_line(event: PacketJudged) -> str:
 
 
 class _Header(Struct, frozen=True):
-    """As much of a header as says what a line would be."""
-
     packet_type: str = ""
 
 
 class _LineKind(Struct, frozen=True):
-    """A line that may be no packet."""
+    """As much of a line as says what it would be; it may be no packet."""
 
     header: _Header = _Header()
     record: str = ""
@@ -305,7 +289,6 @@ _LINE_KIND: Final = msgspec.json.Decoder(_LineKind)
 
 
 def _read_kind(line: bytes) -> str:
-    """Return what a line says that it is; empty if it does not."""
     try:
         said = _LINE_KIND.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

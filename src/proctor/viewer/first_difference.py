@@ -13,6 +13,7 @@ Rule 5: a row that cannot be read is passed over, and whoever reads is told of i
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
@@ -24,7 +25,7 @@ from proctor.ledger.rows import EventRow, lacks_observation, parse_event_row
 from proctor.ledger.storage.ledger_file import StoredRow
 from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, PacketJudged
 from proctor.replay.comparison import Difference as Place
-from proctor.replay.comparison import find_difference, find_value_difference
+from proctor.replay.comparison import EnvironmentEvent, find_difference, find_value_difference
 from proctor.viewer.slices import StepCount
 
 NULL: Final = b"null"
@@ -34,9 +35,6 @@ FindValue: TypeAlias = Callable[[str], bytes | None]
 """Finds a value by its digest; None: it was not stored."""
 StoredValues: TypeAlias = tuple[bytes | None, bytes | None]
 """An observation and a picture as JSON; None: it was not stored."""
-NoteUnread: TypeAlias = Callable[[int], object]
-"""Is told the number of a row that cannot be read."""
-MomentEvent: TypeAlias = EpisodeReset | EpisodeStepped | BatchReset | BatchStepped
 
 OUTCOME_FIELDS: Final = {
     "action": ("action", "actions"),
@@ -49,13 +47,7 @@ OUTCOME_FIELDS: Final = {
 """What is compared of a step besides what it shows, in the order in which people ask: the fields of a step, and of a batch's."""
 AS_PAID: Final = ("reward", "reward's parts")
 """What is not compared where nobody knows what was paid."""
-NO_BODY: Final = EventRow()
-"""Of a row that was not read because it is no line."""
 _encode: Final = msgspec.json.Encoder().encode
-
-
-def ignore_row(number: int) -> None:
-    """Pass over a row of which nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +92,12 @@ def read_row(content: bytes) -> EventRow | None:
 
 
 def read_moments(
-    rows: Iterable[StoredRow], lookup: FindValue, unread: NoteUnread = ignore_row, *, paid: bool = True
+    rows: Iterable[StoredRow], lookup: FindValue, unread: set[int], *, paid: bool = True
 ) -> Iterator[EpisodeMoment]:
-    """Yield the resets and the steps in these rows; without `paid` the rewards as they were paid are not compared."""
+    """Yield the resets and the steps in these rows; without `paid` the rewards as they were paid are not compared.
+
+    The numbers of rows that cannot be read are added to `unread`.
+    """
     steps = StepCount()
     gap = False
     for number, _, _, content, _ in rows:
@@ -110,63 +105,48 @@ def read_moments(
             continue
         body = read_row(content)
         if body is None:
-            unread(number)
+            unread.add(number)
             gap = True
             continue
         event = body.event
-        if isinstance(event, EpisodeReset | EpisodeStepped | BatchReset | BatchStepped):
-            if isinstance(event, EpisodeStepped | BatchStepped):
-                steps.count_step(event.step)
-            else:
-                steps.restart()
-            yield _build_moment(number, steps.count, event, body, lookup, paid, gap)
-            gap = False
-
-
-def read_lines(rows: Iterable[StoredRow], unread: NoteUnread = ignore_row) -> Iterator[StatedLine]:
-    """Yield the lines of a governed episode in these rows."""
-    for number, _, _, content, _ in rows:
-        body = read_row(content) if PACKET_MARK in content else NO_BODY
-        if body is None:
-            unread(number)
+        names = [name for name in OUTCOME_FIELDS if paid or name not in AS_PAID]
+        if isinstance(event, EpisodeStepped | BatchStepped):
+            steps.count_step(event.step)
+            is_batch = isinstance(event, BatchStepped)
+            outcome = {name: _encode(getattr(event, OUTCOME_FIELDS[name][is_batch])) for name in names}
+        elif isinstance(event, EpisodeReset | BatchReset):
+            steps.restart()
+            outcome = dict.fromkeys(names, NULL)
+        else:
             continue
-        event = body.event
-        if isinstance(event, PacketJudged):
-            yield StatedLine(
-                number,
-                event.step,
-                event.kind,
-                event.accepted,
-                tuple(event.rules),
-                event.state,
-                bytes(event.line),
-                f"_{event.session}_{event.epoch}_",
-            )
+        scene = bytes(getattr(event, "scene", NULL))
+        shown = body.scene or ("" if scene in (b"", NULL) else sha256(scene).hexdigest())
+        values = partial(_load_values, event, body, scene, lookup)
+        yield EpisodeMoment(number, steps.count, outcome, body.digest or "", shown, values, gap)
+        gap = False
 
 
-def _build_moment(
-    number: int, step: int, event: MomentEvent, body: EventRow, lookup: FindValue, paid: bool, gap: bool
-) -> EpisodeMoment:
-    names = [name for name in OUTCOME_FIELDS if paid or name not in AS_PAID]
-    outcome = dict.fromkeys(names, NULL)
-    if isinstance(event, EpisodeStepped | BatchStepped):
-        is_batch = isinstance(event, BatchStepped)
-        outcome = {name: _encode(getattr(event, OUTCOME_FIELDS[name][is_batch])) for name in names}
-    scene = b"" if isinstance(event, BatchReset | BatchStepped) else bytes(event.scene)
-    shown = body.scene or (sha256(scene).hexdigest() if scene not in (b"", NULL) else "")
-    return EpisodeMoment(
-        number, step, outcome, body.digest or "", shown, lambda: _load_values(event, body, lookup), gap
-    )
-
-
-def _load_values(event: MomentEvent, body: EventRow, lookup: FindValue) -> StoredValues:
+def _load_values(event: EnvironmentEvent, body: EventRow, scene: bytes, lookup: FindValue) -> StoredValues:
     absent = body.digest is not None and lacks_observation(event, body.digest)
     seen = event.observations if isinstance(event, BatchReset | BatchStepped) else event.observation
     observation = lookup(body.digest or "") if absent else bytes(seen)
-    if isinstance(event, BatchReset | BatchStepped):
-        return observation, None
-    scene = bytes(event.scene) if body.scene is None else lookup(body.scene)
-    return observation, None if scene == NULL else scene
+    picture = scene if body.scene is None else lookup(body.scene)
+    return observation, None if picture == NULL else picture
+
+
+def read_lines(rows: Iterable[StoredRow], unread: set[int]) -> Iterator[StatedLine]:
+    """Yield the lines of a governed episode in these rows; the numbers of those that cannot be read are added to `unread`."""
+    for number, _, _, content, _ in rows:
+        if PACKET_MARK not in content:
+            continue
+        body = read_row(content)
+        if body is None:
+            unread.add(number)
+        elif isinstance(body.event, PacketJudged):
+            event = body.event
+            verdict = (event.kind, event.accepted, tuple(event.rules), event.state)
+            own = f"_{event.session}_{event.epoch}_"
+            yield StatedLine(number, event.step, *verdict, bytes(event.line), own)
 
 
 ENDS, GOES_ON = "ends", "goes on"
@@ -195,11 +175,10 @@ def find_moment_difference(one: Iterable[EpisodeMoment], other: Iterable[Episode
     for left, right in _pair_moments(iter(one), iter(other)):
         if left is None or right is None:
             return _build_end_difference(END, left, right, last)
-        place = _find_place(left, right)
+        place = next(filter(None, _find_places(left, right)), None)
         if place is not None:
-            return FirstDifference(
-                place.what, place.where, place.recorded, place.found, left.step, left.number, right.number
-            )
+            seen = (left.step, left.number, right.number)
+            return FirstDifference(place.what, place.where, place.recorded, place.found, *seen)
         last = left.step
     return None
 
@@ -223,9 +202,8 @@ def find_line_difference(one: Iterable[StatedLine], other: Iterable[StatedLine])
     """Return where two streams of lines part; None: nowhere."""
     for left, right in zip_longest(one, other):
         if left is None or right is None:
-            goes_on = left or right
-            return _build_end_difference(SILENCE, left, right, 0 if goes_on is None else goes_on.step)
-        place = next(_find_line_places(left, right), None)
+            return _build_end_difference(SILENCE, left, right)
+        place = next(filter(None, _find_line_places(left, right)), None)
         if place is not None:
             seen = (left.step, left.number, right.number)
             return FirstDifference(place.what, place.where, place.recorded, place.found, *seen, kind=left.kind)
@@ -244,19 +222,14 @@ def choose_first(moment: FirstDifference | None, line: FirstDifference | None) -
 
 
 def _build_end_difference(
-    what: str, left: EpisodeMoment | StatedLine | None, right: EpisodeMoment | StatedLine | None, step: int
+    what: str, left: EpisodeMoment | StatedLine | None, right: EpisodeMoment | StatedLine | None, step: int = 0
 ) -> FirstDifference:
-    """Return that one of two streams is over; `step` is where it ended."""
+    """Return that one of two streams is over, at a step; of lines it is told at which the other one goes on."""
     goes_on = left or right
-    kind = goes_on.kind if isinstance(goes_on, StatedLine) else ""
+    kind, step = (goes_on.kind, goes_on.step) if isinstance(goes_on, StatedLine) else ("", step)
     sides = (ENDS, GOES_ON) if left is None else (GOES_ON, ENDS)
     one, other = (None if each is None else each.number for each in (left, right))
     return FirstDifference(what, "", *sides, step, one, other, kind)
-
-
-# --------------------------------------------------------------------------------------------------------- a moment
-def _find_place(left: EpisodeMoment, right: EpisodeMoment) -> Place | None:
-    return next((place for place in _find_places(left, right) if place is not None), None)
 
 
 def _find_places(left: EpisodeMoment, right: EpisodeMoment) -> Iterator[Place | None]:
@@ -281,34 +254,13 @@ def _compare_stored_values(what: str, left: EpisodeMoment, right: EpisodeMoment,
 
 # ----------------------------------------------------------------------------------------------------------- a line
 VARYING_FIELDS: Final = frozenset(
-    [
-        "packet_id",
-        "correlation_id",
-        "campaign_id",
-        "previous_packet_id",
-        "token_id",
-        "task_id",
-        "plan_id",
-        "alert_id",
-        "directive_packet_id",
-        "observation_packet_id",
-        "verification_packet_id",
-        "blocking_decision_packet_id",
-        "authorization_token_id",
-        "triggering_decision_id",
-        "related_episode_id",
-        "related_packet_ids",
-        "conflicting_packet_ids",
-        "revoked_token_ids",
-        "evidence_integration",
-        "escalation",
-        "expiry",
-        "detected_at",
-        "execution_time_ms",
-        "latency_ms",
-        "grant",
-        "since",
-    ]
+    (
+        *("packet_id", "previous_packet_id", "directive_packet_id", "observation_packet_id", "verification_packet_id"),
+        *("blocking_decision_packet_id", "related_packet_ids", "conflicting_packet_ids", "triggering_decision_id"),
+        *("token_id", "authorization_token_id", "revoked_token_ids", "task_id", "plan_id", "alert_id", "grant"),
+        *("correlation_id", "campaign_id", "related_episode_id", "evidence_integration", "escalation"),
+        *("expiry", "since", "detected_at", "execution_time_ms", "latency_ms"),
+    )
 )
 """What is another in every run: the names of packets and grants, and times."""
 NOTE_KINDS: Final = frozenset({"token_request", "token_denied"})
@@ -316,8 +268,7 @@ NOTE_KINDS: Final = frozenset({"token_request", "token_denied"})
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 
 
-def _find_line_places(left: StatedLine, right: StatedLine) -> Iterator[Place]:
-    """Yield where two lines differ."""
+def _find_line_places(left: StatedLine, right: StatedLine) -> Iterator[Place | None]:
     if left.kind != right.kind:
         yield Place("kind", left.kind, right.kind)
     if left.accepted != right.accepted:
@@ -326,9 +277,7 @@ def _find_line_places(left: StatedLine, right: StatedLine) -> Iterator[Place]:
         yield Place("rules", list(left.rules), list(right.rules))
     if left.state != right.state:
         yield Place("state", left.state, right.state)
-    place = find_value_difference("payload", _decode_line(left), _decode_line(right))
-    if place is not None:
-        yield place
+    yield find_value_difference("payload", _decode_line(left), _decode_line(right))
 
 
 def _decode_line(line: StatedLine) -> Any:

@@ -11,9 +11,9 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 
@@ -79,56 +79,31 @@ LOST: Final = "lost"
 OPEN: Final = "open"
 EXACT: Final = 2**53
 """The integers up to here are the same in a browser."""
-_SAME: Final = (
-    *(
-        "chain",
-        "session",
-        "epoch",
-        "episode_id",
-        "environment",
-        "agent",
-        "reason",
-        "steps",
-        "total_reward",
-        "refusals",
-        "tier",
-    ),
-    *("opened_at", "closed_at", "governed", "num_envs", "terminated", "truncated", "rows"),
-)
-"""What a line says as the ledger's own list does."""
+_SAME: Final = tuple(name for name in EpisodeLine.__struct_fields__ if name in EpisodeSummary.__annotations__)
+"""What a line says as the ledger's own list does, unless it is said below."""
 
 
 def build_line(fold: SummaryBuilder, path: Path, chain: ChainEntry, *, live: bool) -> EpisodeLine:
     """Return the line of a chain in the file at `path`; it is live as long as it is open and somebody writes to its file."""
     told = fold.summary(path, chain)
-    return EpisodeLine(
-        **{name: getattr(told, name) for name in _SAME},
-        state=_state(told, lost=fold.totals.lost),
-        outcome=told.outcome or OPEN if told.governed else _find_end(told),
-        last_at=max(fold.at, told.opened_at),
-        live=live and chain.last is None,
-        seed=str(told.seed) if told.seed is not None and told.seed > EXACT else told.seed,
-        last=fold.number,
-    )
-
-
-def _state(told: EpisodeSummary, *, lost: bool) -> str:
-    if lost or told.reason == LOST:
-        return LOST
+    end = "terminated" if told.terminated else "truncated" if told.truncated else None
+    state = end or ("ready" if told.reason == "" else "closed")
     if told.governed:
-        return told.state or ProtocolState.IDLE
-    return _find_end(told) or ("ready" if told.reason == "" else "closed")
+        state = told.state or ProtocolState.IDLE
+    if fold.totals.lost or told.reason == LOST:
+        state = LOST
+    own: dict[str, Any] = {
+        "state": state,
+        "outcome": told.outcome or OPEN if told.governed else end,
+        "last_at": max(fold.at, told.opened_at),
+        "live": live and chain.last is None,
+        "seed": str(told.seed) if told.seed is not None and told.seed > EXACT else told.seed,
+        "last": fold.number,
+    }
+    return EpisodeLine(**{name: getattr(told, name) for name in _SAME} | own)
 
 
-def _find_end(told: EpisodeSummary) -> str | None:
-    """Return how the environment ended the episode, None if it did not."""
-    if told.terminated:
-        return "terminated"
-    return "truncated" if told.truncated else None
-
-
-@dataclass(slots=True)
-class _OpenChain:
+class _OpenChain(NamedTuple):
     """A chain that may still grow, and what was gathered of it."""
 
     chain: ChainEntry
@@ -186,7 +161,6 @@ class FollowedFile:
 
     # ------------------------------------------------------------------------------------------------------ the file
     def _open_current(self) -> None:
-        """See to it that the file is open as it is now."""
         seen = file_fingerprint(self.path)
         if self._file is not None and seen == self._stamp:
             return
@@ -210,28 +184,22 @@ class FollowedFile:
         with translate_errors(self.path, ValidationError):
             file.connection.execute("BEGIN")
             try:
-                self._load(file)
+                found = file.connection.execute(_LATEST).fetchone()
+                chains = file.chains()
+                episodes = [chain for chain in chains if is_episode_chain(chain.name)]
+                gathered = build_summaries(file, episodes)
             finally:
                 file.connection.execute("ROLLBACK")
-
-    def _load(self, file: LedgerFile) -> None:
-        found = file.connection.execute(_LATEST).fetchone()
-        chains = file.chains()
         servers = [chain for chain in chains if chain.name.startswith(SERVER_PREFIX)]
         self._servers = {chain.first for chain in chains if not is_episode_chain(chain.name)}
         self._running = bool(servers) and servers[-1].last is None
-        episodes = [chain for chain in chains if is_episode_chain(chain.name)]
-        gathered = build_summaries(file, episodes)
         for chain in episodes:
-            self._add_chain(chain, gathered[chain.first])
+            fold = gathered[chain.first]
+            if chain.last is None:
+                self._open[chain.first] = _OpenChain(chain, fold)
+            self._update_line(chain, fold, live=False)
         # At last, for what could not be read as a whole is read anew.
         self._mark = (0, b"") if found is None else (found[0], found[1])
-
-    def _add_chain(self, chain: ChainEntry, fold: SummaryBuilder) -> None:
-        """Take a chain up as it stands."""
-        if chain.last is None:
-            self._open[chain.first] = _OpenChain(chain, fold)
-        self._update_line(chain, fold, live=False)
 
     def _update_line(self, chain: ChainEntry, fold: SummaryBuilder, *, live: bool) -> None:
         self.chains[chain.name] = chain
@@ -257,7 +225,6 @@ class FollowedFile:
         self._touched.clear()
 
     def _new_rows(self) -> Iterator[StoredRow]:
-        """Yield the rows that were not read yet."""
         is_cut = True
         while is_cut:
             with translate_errors(self.path, ValidationError):
@@ -265,7 +232,6 @@ class FollowedFile:
             yield from found
 
     def _start_chain(self, first: int) -> None:
-        """Take up the chain that begins at this number, if it is an episode's."""
         with translate_errors(self.path, ValidationError):
             found = self.file.connection.execute("SELECT name FROM chains WHERE first = ?", (first,)).fetchone()
         if found is not None and is_episode_chain(found[0]):
@@ -275,27 +241,19 @@ class FollowedFile:
             self._servers.add(first)
 
     def _apply_server_row(self, body: bytes) -> None:
-        """Hear what a server's chain says of the others."""
         match parse_optional_statement(body):
-            case ChainEnded(chain=name):
-                self._end(name)
+            case ChainEnded(chain=name) if name in self.chains:
+                ended = self._open.pop(self.chains[name].first, None)
+                if ended is not None:
+                    self._update_line(replace(ended.chain, last=ended.fold.number), ended.fold, live=False)
             case Tombstone(chain=name):
-                self._forget(name)
+                self.chains.pop(name, None)
+                if self.lines.pop(name, None) is not None:
+                    self.missing_chains[name] = None
             case RunBegan():
                 self._running = True
             case RunEnded():
                 self._running = False
-
-    def _forget(self, name: str) -> None:
-        self.chains.pop(name, None)
-        if self.lines.pop(name, None) is not None:
-            self.missing_chains[name] = None
-
-    def _end(self, name: str) -> None:
-        chain = self.chains.get(name)
-        ended = None if chain is None else self._open.pop(chain.first, None)
-        if ended is not None:
-            self._update_line(replace(ended.chain, last=ended.fold.number), ended.fold, live=False)
 
     def _check_writer(self) -> None:
         held = has_writer(self.path) if self._running and self._open else False
@@ -319,13 +277,12 @@ class FollowedFile:
 
     def opening(self, chain: ChainEntry) -> list[Row]:
         """Return what can be read of the two rows that a chain begins with: the session's opening and the reset."""
-        found = (self.file.read_row(number) for number in (chain.first, chain.first + 1))
-        return [row for stored in found for row in self._decode_row(chain, stored)]
-
-    def _decode_row(self, chain: ChainEntry, stored: StoredRow | None) -> Iterator[Row]:
-        if stored is not None and stored[1] == chain.first:
-            with suppress(ValidationError):
-                yield self.file.row(chain.name, stored)
+        rows: list[Row] = []
+        for stored in (self.file.read_row(chain.first), self.file.read_row(chain.first + 1)):
+            if stored is not None and stored[1] == chain.first:
+                with suppress(ValidationError):
+                    rows.append(self.file.row(chain.name, stored))
+        return rows
 
     def keeps(self, chain: ChainEntry) -> ObservationStorage:
         """Return how a chain keeps observations."""
@@ -339,19 +296,15 @@ class FollowedFile:
             (found,) = self._execute(_STEPS, after=after, upto=upto, first=chain.first, **_STEPPED).fetchone()
         return int(found)
 
-    def _batch_steps(self, chain: ChainEntry, number: int) -> int:
-        """Return how many steps a batch has had up to a row; counted on from where it was asked for the last time."""
-        known, count = self._counted.get(chain.first, (0, 0))
-        if known > number:
-            known, count = 0, 0
-        count += self.steps_between(chain, known, number)
-        self._counted[chain.first] = (number, count)
-        return count
-
     def step_before(self, chain: ChainEntry, number: int) -> int:
         """Return at which step a chain stands at the row of this number."""
         if self.lines[chain.name].num_envs is not None:
-            return self._batch_steps(chain, number)
+            known, count = self._counted.get(chain.first, (0, 0))
+            if known > number:
+                known, count = 0, 0
+            count += self.steps_between(chain, known, number)
+            self._counted[chain.first] = (number, count)
+            return count
         with self._limit_work():
             for (body,) in self._execute(_BACKWARDS, first=chain.first, upto=number):
                 step = _read_step(body)
@@ -367,9 +320,17 @@ class FollowedFile:
         wanted = [bytes.fromhex(digest) for digest in {*digests} if _HASH.fullmatch(digest)]
         found: dict[str, bytes | None] = {}
         for place in range(0, len(wanted), LOOKED_UP):
-            for blob in self._blobs(wanted[place : place + LOOKED_UP], most):
-                with suppress(ValueTooLarge):
-                    found[blob[0].hex()] = _value_or_none(blob, most)
+            part = wanted[place : place + LOOKED_UP]
+            statement = f"{_VALUES} AND digest IN ({','.join('?' * len(part))})"
+            with translate_errors(self.path, ValidationError):
+                blobs: list[BlobRow] = self.file.connection.execute(statement, (most, *part)).fetchall()
+            for blob in blobs:
+                try:
+                    found[blob[0].hex()] = decode_blob(*blob, most)
+                except ValueTooLarge:
+                    continue
+                except ValidationError:
+                    found[blob[0].hex()] = None
         return found
 
     def _execute(self, statement: str, **asked: object) -> sqlite3.Cursor:
@@ -379,27 +340,22 @@ class FollowedFile:
     def _limit_work(self) -> Iterator[None]:
         """Have SQLite leave off after more work than the file has bytes: in a damaged tree it would look for rows without end."""
         connection = self.file.connection
+        # New rows wait in the log beside the file.
+        log = self.path.resolve().with_name(f"{self.path.resolve().name}-wal")
         with translate_errors(self.path, ValidationError):
-            left = iter(range(_count_bytes(self.path) // WORK_EACH + WORK_AT_LEAST))
+            size = self.path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+            left = iter(range(size // WORK_EACH + WORK_AT_LEAST))
             connection.set_progress_handler(lambda: next(left, None) is None, WORK_EACH)
             try:
                 yield
             finally:
                 connection.set_progress_handler(None, 0)
 
-    def _blobs(self, wanted: list[bytes], longest: int) -> list[BlobRow]:
-        marks = ",".join("?" * len(wanted))
-        with translate_errors(self.path, ValidationError):
-            found: list[BlobRow] = self.file.connection.execute(
-                f"{_VALUES} AND digest IN ({marks})", (longest, *wanted)
-            ).fetchall()
-        return found
-
 
 def _fetch(rows: sqlite3.Cursor, most: int, *, body: int) -> tuple[list[Any], bool]:
-    """Return the rows up to `AT_ONCE_BYTES` of what is in the column `body`, and whether there may be more than these.
+    """Return the rows up to `AT_ONCE_BYTES` of the column `body`, and whether there may be more; `most` were asked for.
 
-    The cursor is closed, so that it holds no log; `most` is how many rows it was asked for.
+    The cursor is closed, so that it holds no log.
     """
     found: list[Any] = []
     size = 0
@@ -410,21 +366,6 @@ def _fetch(rows: sqlite3.Cursor, most: int, *, body: int) -> tuple[list[Any], bo
             if size >= AT_ONCE_BYTES:
                 return found, True
     return found, len(found) == most
-
-
-def _count_bytes(path: Path) -> int:
-    """Return the bytes of a file and of the log beside it, where new rows wait."""
-    log = path.resolve().with_name(f"{path.resolve().name}-wal")
-    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
-
-
-def _value_or_none(blob: BlobRow, most: int) -> bytes | None:
-    try:
-        return decode_blob(*blob, most)
-    except ValueTooLarge:
-        raise
-    except ValidationError:
-        return None
 
 
 _WITH_STEP: Final = frozenset({"episode_stepped", "batch_stepped", "packet_judged", "failed", "session_resumed"})

@@ -12,7 +12,7 @@ Rule 6: what has a row in `NOTE_SENTENCES` is a note; a session's opening is the
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -55,10 +55,6 @@ def _describe_grant(event: AgentGranted) -> str:
     return f"{who} was granted tools: {tools}."
 
 
-def _describe_revocation(event: AgentRevoked) -> str:
-    return f"The grant {event.grant} was taken back."
-
-
 def _describe_resumption(event: SessionResumed) -> str:
     if event.lost is not None:
         return f"Another run of the server took the session up, and the episode could not go on: {event.lost}."
@@ -81,7 +77,7 @@ def _describe_close(event: EpisodeClosed) -> str:
 NOTE_SENTENCES: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
     Failed: ("failed", _describe_failure),
     AgentGranted: ("granted", _describe_grant),
-    AgentRevoked: ("revoked", _describe_revocation),
+    AgentRevoked: ("revoked", lambda event: f"The grant {event.grant} was taken back."),
     SessionResumed: ("resumed", _describe_resumption),
     EpisodeReset: ("reset", _describe_reset),
     BatchReset: ("reset", _describe_reset),
@@ -121,7 +117,6 @@ MOST_SLICE: Final = 2**25
 """About so many bytes are in a slice, whatever was asked for."""
 MOST_HELD: Final = 2**26
 """About so many bytes of rows are held for a slice: most of a large one is not shown."""
-_PIXELS_BEGIN: Final = b'{"pixels":'
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 OPENING: Final = 1
 """The place in its chain of the reset that the episode begins with; later ones are notes."""
@@ -137,7 +132,10 @@ class ValueStore(Protocol):
         """
 
 
-_ANY: Final = msgspec.json.Decoder()
+_COLUMNS: Final = tuple(name for name in StepColumns.__struct_fields__ if name != "parts")
+"""The columns in the order of a step's cells; the parts of the reward have their own."""
+_STATED: Final = tuple(name for name in JudgedPacket.__struct_fields__ if name not in ("number", "seq"))
+"""What a packet's document says as its event does."""
 
 
 class _StepRow(NamedTuple):
@@ -148,6 +146,7 @@ class _StepRow(NamedTuple):
     step: int
     said: EventRow
     """Holds the whole body: what is raw in it is a part of that."""
+    event: EpisodeStepped | BatchStepped
     size: int
     """Of the body, in bytes."""
     reward: float | None
@@ -205,14 +204,15 @@ class SliceBuilder:
             return
         event = said.event
         if type(event) is EpisodeStepped:
-            self._take_step(number, seq, said, len(body), event.step, event.reward)
+            self._take_step(number, seq, said, event, len(body), event.step, event.reward)
         elif type(event) is BatchStepped:
             step = self._get_step_count().count_step(event.step)
-            self._take_step(number, seq, said, len(body), step, mean_of_array(event.rewards))
+            self._take_step(number, seq, said, event, len(body), step, mean_of_array(event.rewards))
         elif type(event) is PacketJudged:
             self._step = event.step
             self._size += len(body)
-            self._packets.append(_build_packet(number, seq, event))
+            said_of_it = {name: getattr(event, name) for name in _STATED}
+            self._packets.append(JudgedPacket(number=number, seq=seq, **said_of_it))
         elif event is not UNSET:
             self._take_other(number, seq, event)
 
@@ -237,17 +237,23 @@ class SliceBuilder:
             thinned=self._thin,
             steps=table.steps(),
             packets=self._packets,
-            notes=sorted(
-                [*self._notes, *map(_build_changed_note, table.find_changed_values())], key=lambda note: note.number
-            ),
+            notes=sorted([*self._notes, *table.damage_notes()], key=lambda note: note.number),
         )
 
-    def _take_step(self, number: int, seq: int, said: EventRow, size: int, step: int, reward: float | None) -> None:
+    def _take_step(
+        self,
+        number: int,
+        seq: int,
+        said: EventRow,
+        event: EpisodeStepped | BatchStepped,
+        size: int,
+        step: int,
+        reward: float | None,
+    ) -> None:
         self._step = step
         self._count += 1
-        if reward is not None:
-            self._total += reward
-        row = _StepRow(number, seq, step, said, size, reward, self._total)
+        self._total += reward or 0.0
+        row = _StepRow(number, seq, step, said, event, size, reward, self._total)
         if self._count % self._thin:
             self._left = row
         else:
@@ -256,13 +262,17 @@ class SliceBuilder:
     def _keep(self, row: _StepRow) -> None:
         self._left = None
         self._kept.append(row)
-        self._size += _measure_step(row)
+        event = row.event
+        # About how many bytes it has in a slice, without what lies elsewhere.
+        if isinstance(event, EpisodeStepped):
+            self._size += sum(memoryview(each).nbytes for each in (event.action, event.observation, event.scene))
+        else:
+            self._size += MOST_BYTES
         self._held += row.size
         if row.said.scene is not None and not self._pixels:
             self._sought[row.said.scene] = None
 
     def _fetch_frames(self) -> None:
-        """Look for the frames that lie elsewhere."""
         sought, self._sought = self._sought, {}
         found = self._values.values(sought, MOST_FRAME) if sought else {}
         self._size += sum(len(value) for value in found.values() if value is not None)
@@ -321,43 +331,34 @@ class _StepTable:
         columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in _COLUMNS]
         return StepColumns(**dict(zip(_COLUMNS, columns, strict=True)), parts=self._parts())
 
-    def find_changed_values(self) -> list[_StepRow]:
-        """Return the steps that name a value which is not as it was written."""
+    def damage_notes(self) -> Iterator[EpisodeNote]:
+        """Yield a note of each step that names a value which is not as it was written."""
         values = (*self._scenes.items(), *self._observations.items())
         bad = {digest for digest, value in values if value is None}
-        return [row for row in self._rows if bad and not bad.isdisjoint((row.said.scene, row.said.digest))]
+        text = "A value of this step is not as it was written, and is not shown; `proctor ledger verify` says more."
+        for number, seq, step, said, event, *_ in self._rows if bad else ():
+            if not bad.isdisjoint((said.scene, said.digest)):
+                yield EpisodeNote(
+                    number=number,
+                    seq=seq,
+                    step=step,
+                    at=event.at,
+                    principal="system",
+                    kind="unreadable",
+                    text=text,
+                )
 
     def _cells(self, row: _StepRow) -> tuple[Any, ...]:
-        event = row.said.event
-        if type(event) is BatchStepped:
-            action, seen, raw_reward, ended = event.actions, event.observations, mean_of_array(event.raw_rewards), 0
-            reward, scene, tool = row.reward, NULL, None
-        else:
-            step: EpisodeStepped = event  # type: ignore[assignment]  # a row is one of the two
-            action, seen, raw_reward, ended = (
-                step.action,
-                step.observation,
-                step.raw_reward,
-                step.terminated | step.truncated << 1,
-            )
-            reward, scene, tool = step.reward, self._frame(step.scene, row.said.scene), step.tool
+        event, said = row.event, row.said
         total = row.total if math.isfinite(row.total) else None
-        observation = self._observation(seen, row.said.digest)
-        at: float = event.at  # type: ignore[union-attr]
-        return (
-            row.number,
-            row.seq,
-            row.step,
-            at,
-            null_if_large(action),
-            observation,
-            reward,
-            raw_reward,
-            total,
-            ended,
-            scene,
-            tool,
-        )
+        place = (row.number, row.seq, row.step, event.at)
+        if isinstance(event, BatchStepped):
+            done = (null_if_large(event.actions), self._observation(event.observations, said.digest))
+            return (*place, *done, row.reward, mean_of_array(event.raw_rewards), total, 0, NULL, None)
+        done = (null_if_large(event.action), self._observation(event.observation, said.digest))
+        ended = event.terminated | event.truncated << 1
+        frame = self._frame(event.scene, said.scene)
+        return (*place, *done, row.reward, event.raw_reward, total, ended, frame, event.tool)
 
     def _observation(self, held: Raw, digest: str | None) -> Raw:
         """Return an observation that is short, wherever it is."""
@@ -373,52 +374,25 @@ class _StepTable:
         if self._pixels:
             return SOME_PIXELS
         value = held if digest is None else self._scenes.get(digest)
-        return NULL if value is None or memoryview(value).nbytes > MOST_FRAME else hide_pixels(value)
+        if value is None or memoryview(value).nbytes > MOST_FRAME:
+            return NULL
+        return SOME_PIXELS if bytes(value).startswith(b'{"pixels":') else Raw(value)
 
     def _parts(self) -> dict[str, list[float | None]]:
-        each = [_read_parts(row.said.event) for row in self._rows]
+        each: list[dict[str, float | None]] = [
+            {name: mean_of_array(values) for name, values in row.event.parts.items()}
+            if isinstance(row.event, BatchStepped)
+            else {**row.event.parts}
+            for row in self._rows
+        ]
         names = dict.fromkeys(name for parts in each for name in parts)
         return {name: [parts.get(name) for parts in each] for name in names}
 
 
-def _build_changed_note(row: _StepRow) -> EpisodeNote:
-    text = "A value of this step is not as it was written, and is not shown; `proctor ledger verify` says more."
-    at = row.said.event.at if row.said.event is not UNSET else None
-    return EpisodeNote(
-        number=row.number, seq=row.seq, step=row.step, at=at, principal="system", kind="unreadable", text=text
-    )
-
-
-def _measure_step(row: _StepRow) -> int:
-    """Return about how many bytes a step has in a slice, without what lies elsewhere."""
-    event = row.said.event
-    if type(event) is EpisodeStepped:
-        return sum(memoryview(each).nbytes for each in (event.action, event.observation, event.scene))
-    return MOST_BYTES
-
-
 def _find_absent_digest(row: _StepRow) -> str | None:
     """Return the hash of a step's observation that is not in its row."""
-    event = row.said.event
-    held = event.observation if type(event) is EpisodeStepped else event.observations  # type: ignore[union-attr]
+    held = row.event.observations if isinstance(row.event, BatchStepped) else row.event.observation
     return row.said.digest if held == NULL else None
-
-
-def _read_parts(event: Any) -> dict[str, float | None]:
-    """Return the parts of a step's reward."""
-    if type(event) is BatchStepped:
-        return {name: mean_of_array(values) for name, values in event.parts.items()}
-    parts: dict[str, float | None] = event.parts
-    return parts
-
-
-_COLUMNS: Final = tuple(name for name in StepColumns.__struct_fields__ if name != "parts")
-"""The columns in the order of a step's cells; the parts of the reward have their own."""
-
-
-def hide_pixels(scene: Raw | bytes) -> Raw:
-    """Return a frame as a slice has it: of pixels only that there are some."""
-    return SOME_PIXELS if bytes(memoryview(scene)[: len(_PIXELS_BEGIN)]) == _PIXELS_BEGIN else Raw(scene)
 
 
 def mean_of_array(said: Raw) -> float | None:
@@ -426,7 +400,7 @@ def mean_of_array(said: Raw) -> float | None:
     if memoryview(said).nbytes > MOST_REWARDS:
         return None
     try:
-        value = _ANY.decode(said)
+        value = msgspec.json.decode(said)
         numbers = (
             unpack_array(value, most=MOST_REWARDS)
             if isinstance(value, dict)
@@ -438,13 +412,6 @@ def mean_of_array(said: Raw) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def null_if_large(value: Raw) -> Raw:
+def null_if_large(value: Raw, most: int = MOST_BYTES) -> Raw:
     """Return a value, or null where it is large."""
-    return value if memoryview(value).nbytes <= MOST_BYTES else NULL
-
-
-_STATED: Final = tuple(name for name in JudgedPacket.__struct_fields__ if name not in ("number", "seq"))
-
-
-def _build_packet(number: int, seq: int, event: PacketJudged) -> JudgedPacket:
-    return JudgedPacket(number=number, seq=seq, **{name: getattr(event, name) for name in _STATED})
+    return value if memoryview(value).nbytes <= most else NULL

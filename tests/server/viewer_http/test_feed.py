@@ -18,8 +18,7 @@ from proctor.models.operator import Waiting
 from proctor.server.runtime.results import RequestRefused
 from proctor.server.viewer_http import feed as module
 from proctor.server.viewer_http.feed import COMMENT, Feed, FeedListener
-from proctor.server.viewer_http.readers import LineChange, News
-from proctor.server.viewer_http.responses import format_event
+from proctor.server.viewer_http.readers import LineChange, News, format_event
 from proctor.viewer.documents import EpisodeLine
 
 NOON = 1_735_732_800.0

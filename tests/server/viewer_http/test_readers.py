@@ -26,7 +26,6 @@ from proctor.server.viewer_http.readers import (
     NEWS,
     WHOLE,
     News,
-    OpenLedger,
     ReaderPool,
     ReaderProcess,
     ReadingFailed,
@@ -53,7 +52,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def reader(ledger: Path) -> Iterator[ReaderProcess]:
-    process = ReaderProcess(OpenLedger(str(ledger), live=False))
+    process = ReaderProcess(ledger, live=False)
     yield process
     process.close()
 
@@ -158,7 +157,7 @@ def test_a_ledger_that_is_none_is_refused_before_anybody_asks(tmp_path: Path) ->
 
 def test_changes_are_told_once_also_if_all_lines_were_asked_for_in_between(tmp_path: Path) -> None:
     folder = written(tmp_path / "ledger", real("walk", TARGET, steps=1, settings=SMALL))
-    reader = ReaderProcess(OpenLedger(str(folder), live=True))
+    reader = ReaderProcess(folder, live=True)
 
     def news() -> set[str]:
         return {each.chain for each in msgspec.msgpack.decode(reader.ask(ReadRequest(NEWS)).body, type=News).lines}
@@ -268,7 +267,7 @@ def test_a_file_of_a_users_that_is_called_like_a_module_of_pythons_is_not_read(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('not this one')", "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    reader = ReaderProcess(OpenLedger(str(ledger), live=False))
+    reader = ReaderProcess(ledger, live=False)
 
     try:
         said = asked(reader, "machine")

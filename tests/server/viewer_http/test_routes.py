@@ -18,7 +18,7 @@ from proctor.errors import ValidationError
 from proctor.server.viewer_http.endpoints import LedgerSource
 from proctor.server.viewer_http.feed import COMMENT_SECONDS
 from proctor.server.viewer_http.readers import Reader, ReaderAnswer, ReaderProcess, ReadRequest
-from proctor.server.viewer_http.responses import CONTENT_SECURITY_POLICY
+from proctor.server.viewer_http.routes import CONTENT_SECURITY_POLICY
 from proctor.viewer.catalog import EpisodeCatalog
 from tests.server.live_server import until
 from tests.server.viewer_http.served_viewer import TARGET, Browser, Viewed, get, post, viewed
@@ -43,7 +43,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads for the pages does so in this process, where a test can change what is read."""
 
     def told(self: ReaderProcess, asked: ReadRequest) -> ReaderAnswer:
-        source = LedgerSource(Path(self._opening.path), live=self._opening.live)
+        source = LedgerSource(self._path, live=self._live)
         try:
             return Reader(source).answer(asked)
         finally:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from proctor.access.request_policy import CODE_SECONDS
 from proctor.models.events import Event, SessionOpened
 from proctor.server.viewer_http import routes, standalone
-from proctor.server.viewer_http.responses import CONTENT_SECURITY_POLICY
+from proctor.server.viewer_http.routes import CONTENT_SECURITY_POLICY
 from proctor.server.viewer_http.standalone import ViewerServer, ViewerSocket, find_reachable_address
 from tests.cli.recordings import real, written
 from tests.server.live_server import PATIENCE, until

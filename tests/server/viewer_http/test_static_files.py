@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.server.viewer_http.responses import INDEX, LARGE, MEDIA, accepts_gzip, gzip_if_large, read_static_files
+from proctor.server.viewer_http.readers import LARGE, gzip_if_large
+from proctor.server.viewer_http.routes import INDEX, MEDIA, accepts_gzip, read_static_files
 
 
 def test_the_package_has_its_page_and_all_that_the_page_names() -> None:

@@ -40,7 +40,7 @@ from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.ledger.verify import VerificationReport, verify
 from proctor.replay.replayer import ReplayResult, replay_episode
-from proctor.viewer.episode import Episode
+from proctor.viewer.single_file import Episode
 
 START_SECONDS: Final = 60.0
 AGENT: Final = Path("examples") / "governed_agent.py"

@@ -37,7 +37,7 @@ from proctor.ledger.prune import prune as remove_episodes
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.ledger.verify import VerificationReport
 from proctor.ledger.verify import verify as verified
-from proctor.narration.values import format_count
+from proctor.models.descriptions import format_count
 
 LedgerArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="LEDGER", help="The folder of a ledger, one of its files, or a bundle.")

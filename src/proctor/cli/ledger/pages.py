@@ -18,10 +18,9 @@ from rich.text import Text
 from proctor.cli.output import Output, printable
 from proctor.cli.terminal import OutputFormat, clip, format_duration, format_time, pad, wrap_words
 from proctor.ledger.reader import EpisodeSummary, Ledger
-from proctor.models.descriptions import describe_value, format_number
+from proctor.models.descriptions import describe_value, format_count, format_number
 from proctor.models.events import SessionOpened
 from proctor.narration.events import EpisodeCounts, Narrator, ResultTone, TimelineEntry, timeline_entries
-from proctor.narration.values import format_count
 
 OPEN_REASON: Final = ""
 """The reason of an episode that is not over."""

@@ -20,8 +20,7 @@ from proctor.ledger.writer import UnfinishedSession
 from proctor.models import events
 from proctor.models.control import Code
 from proctor.models.events import Event
-from proctor.replay.comparison import compare_row, output_from_event
-from proctor.replay.recorded_requests import EnvironmentRequest, RecordedReset, RecordReader
+from proctor.replay.comparison import EnvironmentRequest, RecordedReset, RecordReader, compare_row, output_from_event
 from proctor.server.runtime.env_adapter import ResetRequest
 from proctor.server.runtime.executors import Executor
 from proctor.server.runtime.results import EnvOutcome, RequestError

@@ -125,7 +125,6 @@ class ForkOrder(Struct, forbid_unknown_fields=True):
 
 
 HTML: Final = "text/html; charset=utf-8"
-PNG: Final = "image/png"
 encode: Final = msgspec.json.encode
 
 
@@ -155,29 +154,37 @@ class LedgerSource:
             self.catalog.close()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadEndpoint:
-    """One thing to read; `says` is the document, None where the answer is no document of ours."""
-
-    path: str
-    about: str
-    asks: type[Struct]
-    says: type[Struct] | None
-    read: Callable[[LedgerSource, Any], bytes]
-    media: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
-    is_long: bool = False
-    """Whether it may take seconds, so that nothing quick should wait for it."""
+# A function's docstring is what OpenAPI says of its endpoint.
+def _read_head(source: LedgerSource, query: ChainQuery) -> bytes:
+    """What an episode's page needs before its steps."""
+    return encode(source.catalog.head(query.chain))
 
 
-def _read_explanation(source: LedgerSource, query: RowQuery) -> bytes:
+def _read_slice(source: LedgerSource, query: SliceQuery) -> bytes:
+    """Steps, packets and notes after a row."""
+    return encode(source.catalog.slice(query.chain, after=query.after, most=query.most, thin=query.thin))
+
+
+def _read_raw(source: LedgerSource, query: RowQuery) -> bytes:
+    """A row as it is on record."""
+    return source.catalog.raw(query.chain, query.number)
+
+
+def _read_pixels(source: LedgerSource, query: RowQuery) -> bytes:
+    """The picture of a step, where there is one."""
+    return source.catalog.pixels(query.chain, query.number)
+
+
+def _explain(source: LedgerSource, query: RowQuery) -> bytes:
+    """A verdict in words."""
     from proctor.viewer.explanations import explain_line
 
     with source.ledger() as ledger:
         return encode(explain_line(ledger, query.chain, query.number))
 
 
-def _read_difference(source: LedgerSource, query: PairQuery) -> bytes:
+def _compare(source: LedgerSource, query: PairQuery) -> bytes:
+    """Where two episodes differ first."""
     from proctor.viewer.comparison import compare_episodes
 
     with source.ledger() as ledger:
@@ -185,16 +192,45 @@ def _read_difference(source: LedgerSource, query: PairQuery) -> bytes:
 
 
 def _read_machine(source: LedgerSource, query: NoQuery) -> bytes:
+    """The machine of packets."""
     from proctor.viewer.machine import build_machine
 
     return encode(build_machine())
 
 
-def _read_page(source: LedgerSource, query: ChainQuery) -> bytes:
+def _build_page(source: LedgerSource, query: ChainQuery) -> bytes:
+    """An episode as one file that needs no server."""
     from proctor.viewer.single_file import build_page
 
     with source.ledger() as ledger:
         return build_page(ledger, [query.chain]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEndpoint:
+    """One thing to read; `says` is the document, None where the answer is no document of ours."""
+
+    path: str
+    read: Callable[[LedgerSource, Any], bytes]
+    asks: type[Struct]
+    says: type[Struct] | None
+    media: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_long: bool = False
+    """Whether it may take seconds, so that nothing quick should wait for it."""
+
+
+ATTACHED: Final = {"content-disposition": "attachment"}
+READ_ENDPOINTS: Final = (
+    ReadEndpoint("/viewer/api/head", _read_head, ChainQuery, EpisodeHead),
+    ReadEndpoint("/viewer/api/slice", _read_slice, SliceQuery, EpisodeSlice),
+    ReadEndpoint("/viewer/api/raw", _read_raw, RowQuery, None),
+    ReadEndpoint("/viewer/api/pixels", _read_pixels, RowQuery, None, "image/png"),
+    ReadEndpoint("/viewer/api/explanation", _explain, RowQuery, Explanation, is_long=True),
+    ReadEndpoint("/viewer/api/difference", _compare, PairQuery, EpisodeDifference, is_long=True),
+    ReadEndpoint("/viewer/api/machine", _read_machine, NoQuery, MachineDiagram),
+    ReadEndpoint("/viewer/api/page", _build_page, ChainQuery, None, HTML, ATTACHED, is_long=True),
+)
 
 
 def run_fork(source: LedgerSource, order: ForkOrder, *, trusts: bool) -> bytes:
@@ -208,68 +244,10 @@ def run_fork(source: LedgerSource, order: ForkOrder, *, trusts: bool) -> bytes:
         return encode(fork_episode(ledger, order.chain, order.step, order.actions))
 
 
-READ_ENDPOINTS: Final = (
-    ReadEndpoint(
-        "/viewer/api/head",
-        "What an episode's page needs before its steps.",
-        ChainQuery,
-        EpisodeHead,
-        lambda source, query: encode(source.catalog.head(query.chain)),
-    ),
-    ReadEndpoint(
-        "/viewer/api/slice",
-        "Steps, packets and notes after a row.",
-        SliceQuery,
-        EpisodeSlice,
-        lambda source, query: encode(
-            source.catalog.slice(query.chain, after=query.after, most=query.most, thin=query.thin)
-        ),
-    ),
-    ReadEndpoint(
-        "/viewer/api/raw",
-        "A row as it is on record.",
-        RowQuery,
-        None,
-        lambda source, query: source.catalog.raw(query.chain, query.number),
-    ),
-    ReadEndpoint(
-        "/viewer/api/pixels",
-        "The picture of a step, where there is one.",
-        RowQuery,
-        None,
-        lambda source, query: source.catalog.pixels(query.chain, query.number),
-        PNG,
-    ),
-    ReadEndpoint(
-        "/viewer/api/explanation", "A verdict in words.", RowQuery, Explanation, _read_explanation, is_long=True
-    ),
-    ReadEndpoint(
-        "/viewer/api/difference",
-        "Where two episodes differ first.",
-        PairQuery,
-        EpisodeDifference,
-        _read_difference,
-        is_long=True,
-    ),
-    ReadEndpoint("/viewer/api/machine", "The machine of packets.", NoQuery, MachineDiagram, _read_machine),
-    ReadEndpoint(
-        "/viewer/api/page",
-        "An episode as one file that needs no server.",
-        ChainQuery,
-        None,
-        _read_page,
-        HTML,
-        {"content-disposition": "attachment"},
-        is_long=True,
-    ),
-)
-
 # ------------------------------------------------------------------------------------------------- the OpenAPI document
 Item = dict[str, Any]
 REFERENCE: Final = "#/components/schemas/{name}"
 TEXT: Final[Item] = {"type": "string"}
-OPERATOR: Final[Item] = {"security": [{"operator": []}]}
-OPEN: Final[Item] = {"security": []}
 REASONS: Final = {
     400: "the request is not acceptable",
     401: "a valid credential is needed",
@@ -283,24 +261,31 @@ REASONS: Final = {
     503: "the server is stopping",
 }
 READ: Final = (400, 401, 403, 404, 429, 500)
+FORKS: Final = f"Another ending of an episode. With a cookie it needs the header {CSRF_HEADER}."
+ENTERS: Final = "Trade a one-time code for a visit, which is a cookie."
 
 
 def describe_paths(*, can_fork: bool) -> Item:
     """Return what the document says of the paths."""
-    forks: Item = {FORK_PATH: {"post": _fork()}} if can_fork else {}
+    place = {"headers": {"location": {"schema": TEXT, "description": PAGE_PATH}}, "description": "it is there"}
+    front = {"summary": "The way to the page.", "responses": {"307": place}, "security": []}
+    static = _describe("The page's scripts and styles.", TEXT, (404,), media="text/javascript", is_open=True)
+    static["responses"]["200"]["content"]["text/css"] = {"schema": TEXT}
+    static["parameters"] = [{"name": "path", "in": "path", "required": True, "schema": TEXT}]
+    refusals = (400, 401, 403, 409, 413, 415, 429, 500)
+    fork = {FORK_PATH: {"post": _describe(FORKS, _refer_to(Fork), refusals, body=ForkOrder)}} if can_fork else {}
+    enter = _describe(ENTERS, _refer_to(ViewerVisit), (400, 401, 413, 415, 500), body=EntryCode, is_open=True)
     return {
-        **{path: {"get": {**_front(), **OPEN}} for path in FRONT_PATHS},
-        PAGE_PATH: {"get": {**_answer("The page.", TEXT, "text/html", (404,)), **OPEN}},
-        f"{STATIC_PATH}{{path}}": {"get": {**_static(), **OPEN}},
-        ENTER_PATH: {"post": {**_enter(), **OPEN}},
-        VISIT_PATH: {
-            "get": {**_answer("The visit that the cookie tells of.", _refer_to(ViewerVisit), JSON, READ), **OPERATOR}
-        },
-        LEAVE_PATH: {"post": {**_answer("End the visit.", _refer_to(VisitLeft), JSON, (401, 403, 413)), **OPERATOR}},
-        LINES_PATH: {"get": {**_answer("All episodes.", _refer_to(EpisodeLines), JSON, READ), **OPERATOR}},
-        **{each.path: {"get": _reading(each)} for each in READ_ENDPOINTS},
-        **forks,
-        EVENTS_PATH: {"get": {**_answer("News, as they come.", TEXT, EVENTS, (400, 401, 403, 429, 503)), **OPERATOR}},
+        **{path: {"get": front} for path in FRONT_PATHS},
+        PAGE_PATH: {"get": _describe("The page.", TEXT, (404,), media="text/html", is_open=True)},
+        f"{STATIC_PATH}{{path}}": {"get": static},
+        ENTER_PATH: {"post": enter},
+        VISIT_PATH: {"get": _describe("The visit that the cookie tells of.", _refer_to(ViewerVisit), READ)},
+        LEAVE_PATH: {"post": _describe("End the visit.", _refer_to(VisitLeft), (401, 403, 413))},
+        LINES_PATH: {"get": _describe("All episodes.", _refer_to(EpisodeLines), READ)},
+        **{each.path: {"get": _describe_reading(each)} for each in READ_ENDPOINTS},
+        **fork,
+        EVENTS_PATH: {"get": _describe("News, as they come.", TEXT, (400, 401, 403, 429, 503), media=EVENTS)},
     }
 
 
@@ -313,33 +298,7 @@ def describe_schemas() -> Item:
     return schemas
 
 
-def _front() -> Item:
-    location = {"schema": TEXT, "description": PAGE_PATH}
-    return {
-        "summary": "The way to the page.",
-        "responses": {"307": {"description": "it is there", "headers": {"location": location}}},
-    }
-
-
-def _static() -> Item:
-    path = {"name": "path", "in": "path", "required": True, "schema": TEXT}
-    told = _answer("The page's scripts and styles.", TEXT, "text/javascript", (404,))
-    told["responses"]["200"]["content"]["text/css"] = {"schema": TEXT}
-    return {**told, "parameters": [path]}
-
-
-def _enter() -> Item:
-    about = "Trade a one-time code for a visit, which is a cookie."
-    return {**_answer(about, _refer_to(ViewerVisit), JSON, (400, 401, 413, 415, 500)), "requestBody": _body(EntryCode)}
-
-
-def _fork() -> Item:
-    about = f"Another ending of an episode. With a cookie it needs the header {CSRF_HEADER}."
-    refusals = (400, 401, 403, 409, 413, 415, 429, 500)
-    return {**_answer(about, _refer_to(Fork), JSON, refusals), "requestBody": _body(ForkOrder), **OPERATOR}
-
-
-def _reading(row: ReadEndpoint) -> Item:
+def _describe_reading(row: ReadEndpoint) -> Item:
     (query,), parts = msgspec.json.schema_components([row.asks])
     described = parts[query["$ref"].rpartition("/")[2]]
     parameters = [
@@ -347,21 +306,29 @@ def _reading(row: ReadEndpoint) -> Item:
         for name, schema in described["properties"].items()
     ]
     schema = _refer_to(row.says) if row.says is not None else ({} if row.media == JSON else TEXT)
-    told = _answer(row.about, schema, row.media.partition(";")[0], READ)
-    return {**told, "parameters": parameters, **OPERATOR}
+    return {
+        **_describe(row.read.__doc__ or "", schema, READ, media=row.media.partition(";")[0]),
+        "parameters": parameters,
+    }
 
 
-def _answer(summary: str, schema: Item, media: str, refusals: tuple[int, ...]) -> Item:
-    refused = {str(status): _content(REASONS[status], _refer_to(Problem), JSON) for status in refusals}
-    return {"summary": summary, "responses": {"200": _content("the answer", schema, media), **refused}}
-
-
-def _content(words: str, schema: Item, media: str) -> Item:
-    return {"description": words, "content": {media: {"schema": schema}}}
-
-
-def _body(kind: type[Struct]) -> Item:
-    return {"required": True, "content": {JSON: {"schema": _refer_to(kind)}}}
+def _describe(
+    summary: str,
+    schema: Item,
+    refusals: tuple[int, ...],
+    *,
+    media: str = JSON,
+    body: type[Struct] | None = None,
+    is_open: bool = False,
+) -> Item:
+    responses = {"200": {"description": "the answer", "content": {media: {"schema": schema}}}}
+    for status in refusals:
+        problem = {JSON: {"schema": _refer_to(Problem)}}
+        responses[str(status)] = {"description": REASONS[status], "content": problem}
+    told: Item = {"summary": summary, "responses": responses, "security": [] if is_open else [{"operator": []}]}
+    if body is not None:
+        told["requestBody"] = {"required": True, "content": {JSON: {"schema": _refer_to(body)}}}
+    return told
 
 
 def _refer_to(kind: type[Struct]) -> Item:

@@ -9,32 +9,30 @@ Rule 4: lines are bytes here: nothing encodes or decodes them on the event loop.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from starlette.types import Receive, Send
 
 from proctor.models.control import Code
 from proctor.models.operator import Pending, Waiting
 from proctor.server.runtime.results import make_refusal
-from proctor.server.viewer_http.readers import News
-from proctor.server.viewer_http.responses import format_event
+from proctor.server.viewer_http.readers import News, format_event
 
 LOG: Final = logging.getLogger("proctor.viewer")
 PAUSE_SECONDS: Final = 0.25
 COMMENT_SECONDS: Final = 15.0
 MOST_LISTENERS: Final = 64
 PIECE: Final = 64 * 1024
+"""Of an event: a larger one would fill the memory of a connection whose peer does not read."""
 COMMENT: Final = b": still here\n\n"
 START: Final = {
     "type": "http.response.start",
     "status": 200,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Changes = Mapping[str, bytes | None]
 """Lines by their chains; None: the episode is gone."""
 
@@ -65,14 +63,18 @@ class FeedListener:
 
     def take(self) -> list[bytes]:
         """Return all that is to be told, as events; none if there is nothing."""
-        whole, changed, pending = self._whole, self._changed, self._pending
+        events = [self._whole] if self._whole else []
+        lines = [line for line in self._changed.values() if line is not None]
+        if lines:
+            events.append(format_event("lines", b"[%b]" % b",".join(lines)))
+        gone = [chain for chain, line in self._changed.items() if line is None]
+        if gone:
+            events.append(format_event("gone", msgspec.json.encode(gone)))
+        if self._pending is not None:
+            events.append(format_event("pending", self._pending))
         self._whole, self._changed, self._pending = b"", {}, None
         self.news.clear()
-        return [
-            each
-            for each in (whole, *_events(changed), b"" if pending is None else format_event("pending", pending))
-            if each
-        ]
+        return events
 
 
 class Feed:
@@ -132,8 +134,10 @@ class Feed:
         try:
             await send({**START})
             while still() and not any(end.done() for end in ends):
-                for piece in _pieces(listener.take() or [COMMENT]):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                for each in listener.take() or [COMMENT]:
+                    for start in range(0, len(each), PIECE):
+                        body = each[start : start + PIECE]
+                        await send({"type": "http.response.body", "body": body, "more_body": True})
                 await self._next(listener, ends)
             await send({"type": "http.response.body", "body": b""})
         finally:
@@ -141,13 +145,12 @@ class Feed:
             await _cancel_tasks(ends)
 
     async def _welcome(self, listener: FeedListener) -> None:
-        """Tell a newcomer everything; from then on somebody looks for news."""
         async with self._welcoming:  # whoever comes first is told of what changes before the next one comes
             listener.tell_all(await self._get_whole(not self._is_polling))
             if not self._is_polling:
                 self._polling = asyncio.ensure_future(self._poll())
         if self._pending is not None:
-            listener.tell_pending(self._encode_pending(self._pending))
+            listener.tell_pending(self._encode_pending())
 
     @property
     def _is_polling(self) -> bool:
@@ -163,12 +166,10 @@ class Feed:
             await _cancel_tasks([news])
 
     async def _poll(self) -> None:
-        """Look for news while somebody listens."""
         troubled = False
         while self.listeners and not self._stopped.is_set():
             try:
                 self._publish(await self._news())
-                self._publish_pending()
                 troubled = False
             except Exception as problem:  # whatever is wrong with one look, there is a next one
                 if not troubled:
@@ -179,39 +180,18 @@ class Feed:
 
     def _publish(self, news: News) -> None:
         changes: Changes = {each.chain: each.line for each in news.lines} | dict.fromkeys(news.gone)
-        if changes:
-            for listener in self.listeners:
-                listener.tell(changes)
+        for listener in self.listeners if changes else ():
+            listener.tell(changes)
+        before, self._waiting = self._waiting, self._encode_pending()
+        for listener in self.listeners if before != self._waiting else ():
+            listener.tell_pending(self._waiting)
 
-    def _publish_pending(self) -> None:
-        if self._pending is None:
-            return
-        before, self._waiting = self._waiting, self._encode_pending(self._pending)
-        if before != self._waiting:
-            for listener in self.listeners:
-                listener.tell_pending(self._waiting)
-
-    def _encode_pending(self, pending: Callable[[], list[Waiting]]) -> bytes:
-        return msgspec.json.encode(Pending(pending()))
-
-
-def _events(changed: Changes) -> Iterator[bytes]:
-    lines = [line for line in changed.values() if line is not None]
-    if lines:
-        yield format_event("lines", b"[%b]" % b",".join(lines))
-    gone = [chain for chain, line in changed.items() if line is None]
-    if gone:
-        yield format_event("gone", msgspec.json.encode(gone))
-
-
-def _pieces(events: Iterable[bytes]) -> Iterator[bytes]:
-    """Return events so that none of them fills the memory of a peer's connection that is not read."""
-    for each in events:
-        yield from (each[start : start + PIECE] for start in range(0, len(each), PIECE))
+    def _encode_pending(self) -> bytes:
+        """Return what waits; empty: nothing ever does."""
+        return b"" if self._pending is None else msgspec.json.encode(Pending(self._pending()))
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Return when the peer has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -2,17 +2,16 @@
 
 Rule 1: one reads what is quick, the other what takes long: whoever scrubs never waits for somebody else's single file. Each does one
     thing after the other, and so much may wait (`ThreadQueue`). A peer that leaves frees no thread: what runs counts until it has ended.
-Rule 2: they are started when somebody comes to look, and end with the server, also if it is killed: they see their pipe close. They
+Rule 2: they are started when somebody comes to look, and end with the server, also if it is killed: they see their channel close. They
     stand back, and get nothing of the server but the ledger's path: no socket, no signal of the terminal, no variable that could hold a
-    secret, and no module from the folder that the server was started in (`multiprocessing` would give them all of these).
+    secret, and no module from the folder that the server was started in (a `ProcessPoolExecutor` would give them all of these).
 Rule 3: one that dies is replaced, and asked again once. A question that ends it twice has no answer.
-Rule 4: a message is a length and a Struct as MessagePack, so that nothing that a reader says can run here. What is sent to a browser is
+Rule 4: a message is a Struct as MessagePack, so that nothing that a reader says can run here. What is sent to a browser is
     encoded and packed there. An error that was written for callers crosses as what it is; of any other only a text for the log.
 Rule 5: what has changed is told once, also if somebody has asked for all lines in between.
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
@@ -20,11 +19,13 @@ import subprocess
 import sys
 import threading
 import traceback
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +35,6 @@ from proctor.models.control import Code
 from proctor.server.runtime.executors import run_on_thread
 from proctor.server.runtime.results import make_refusal
 from proctor.server.viewer_http.endpoints import READ_ENDPOINTS, EpisodeLines, LedgerSource, ReadEndpoint
-from proctor.server.viewer_http.responses import format_event, gzip_if_large
 from proctor.viewer.documents import EpisodeLine
 
 LOG: Final = logging.getLogger("proctor.viewer")
@@ -42,29 +42,21 @@ AT_ONCE: Final = 1
 MOST_WAITING: Final = 32
 END_SECONDS: Final = 5.0
 NICE: Final = 10
-PIPE_BYTES: Final = 1 << 20
-"""Of the pipe that answers come through: with more at a time the server is woken up less often."""
-LENGTH: Final = 8
 KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
-BEGIN: Final = "import sys; sys.path += sys.argv[1:]; from proctor.server.viewer_http.readers import main; main()"
+BEGIN: Final = "import sys; sys.path += sys.argv[3:]; from proctor.server.viewer_http.readers import main; main()"
 """The server's own paths come last: a file of a user's that is called like a module of Python's is none of the reader's."""
 OPENED, LINES, WHOLE, NEWS = "opened", "lines", "whole", "news"
 NEWLY: Final = b"newly"
 """The query that goes with `WHOLE` where nobody listens yet, so that nobody need be told what all lines say anyway."""
+LARGE: Final = 32 * 1024
+GZIP: Final = 16 + zlib.MAX_WBITS
 KINDS: Final = {kind.__name__: kind for kind in (ValidationError, StateError, ComponentError, RenderingError)}
 CUT_OFF: Final = (OSError, EOFError, msgspec.DecodeError)
 """What is raised where a process has ended in the middle of its answer."""
 T = TypeVar("T")
-S = TypeVar("S", bound=Struct)
 encode: Final = msgspec.json.encode
+_pack: Final = msgspec.msgpack.encode
 _ENDPOINTS: Final = {row.path: row for row in READ_ENDPOINTS}
-
-
-class OpenLedger(Struct):
-    """Whose pages are read: the ledger at `path`, which with `live` need not be there yet."""
-
-    path: str
-    live: bool
 
 
 class ReadRequest(Struct):
@@ -110,27 +102,6 @@ class ReadingFailed(Exception):
     """There is no answer, for a reason that is for the log only."""
 
 
-def write_message(sink: IO[bytes], message: Struct) -> None:
-    """Pass a message on."""
-    body = msgspec.msgpack.encode(message)
-    sink.write(len(body).to_bytes(LENGTH, "big"))
-    sink.write(body)
-    sink.flush()
-
-
-def read_message(source: IO[bytes], kind: type[S]) -> S:
-    """Return the next message, or raise an EOFError: there is none."""
-    size = int.from_bytes(_read_exactly(source, LENGTH), "big")
-    return msgspec.msgpack.decode(_read_exactly(source, size), type=kind)
-
-
-def _read_exactly(source: IO[bytes], size: int) -> bytes:
-    found = source.read(size)
-    if len(found) < size:
-        raise EOFError
-    return found
-
-
 # ---------------------------------------------------------------------------------------------------------- the server's side
 class ThreadQueue:
     """Who works and who waits."""
@@ -159,12 +130,47 @@ class ThreadQueue:
         return await asyncio.shield(done)
 
 
-class ReaderProcess:
-    """One of those who read; `ask` may be called by any thread, one at a time has its turn."""
+class RunningReader(NamedTuple):
+    """A process that reads, and the channel to it."""
 
-    def __init__(self, opening: OpenLedger) -> None:
-        self._opening = opening
-        self._process: subprocess.Popen[bytes] | None = None
+    process: "subprocess.Popen[bytes]"
+    channel: "Connection"
+
+    @classmethod
+    def start(cls, path: Path, live: bool) -> "RunningReader":
+        """Return a new one."""
+        ours, theirs = Pipe()
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603  # this Python, and its own paths
+                # Without the folder that it happens to be in.
+                [
+                    *(sys.executable, "-P", "-c", BEGIN, str(path), "live" if live else ""),
+                    *(str(Path(each).absolute()) for each in sys.path),
+                ],
+                stdin=theirs.fileno(),
+                # Whatever should print there goes where errors go.
+                stdout=2,
+                env={name: os.environ[name] for name in KEPT if name in os.environ},
+                # A signal that a terminal sends to the server is not for those who read.
+                start_new_session=True,
+            )
+        return cls(process, ours)
+
+    def end(self) -> None:
+        """End it, and let go of what is left of it; nobody else may be using the channel."""
+        self.process.kill()
+        self.channel.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_SECONDS)
+
+
+class ReaderProcess:
+    """One of those who read the ledger at a path; `ask` may be called by any thread, one at a time has its turn."""
+
+    def __init__(self, path: Path, *, live: bool) -> None:
+        self._path = path
+        self._live = live
+        self._running: RunningReader | None = None
         self._closed = False
         self._guard = threading.Lock()
         self._turn = threading.Lock()
@@ -172,8 +178,8 @@ class ReaderProcess:
     @property
     def pid(self) -> int | None:
         """Its number, while there is one."""
-        process = self._process
-        return None if process is None else process.pid
+        running = self._running
+        return None if running is None else running.process.pid
 
     def ask(self, asked: ReadRequest) -> ReaderAnswer:
         """Return the answer, or raise the error that it is."""
@@ -190,12 +196,12 @@ class ReaderProcess:
         """End it, in the middle of a reading too; calling it again does nothing."""
         with self._guard:
             self._closed = True
-            process = self._process
-        if process is not None:
-            process.kill()
-            # Whoever waits for an answer sees the pipe close, and gives up the turn.
+            running, self._running = self._running, None
+        if running is not None:
+            running.process.kill()
+            # Whoever waits for an answer sees the channel close, and gives up the turn.
             with self._turn:
-                self._reap(process)
+                running.end()
 
     def _exchange_twice(self, asked: ReadRequest) -> ReaderAnswer:
         try:
@@ -208,49 +214,33 @@ class ReaderProcess:
             raise ReadingFailed(f"the process that reads for the pages ended twice over {asked.name}") from problem
 
     def _exchange(self, asked: ReadRequest) -> ReaderAnswer:
-        process = self._ensure_running()
-        try:
-            write_message(_pipe(process.stdin), asked)
-            return read_message(_pipe(process.stdout), ReaderAnswer)
-        except BaseException:
-            # Whatever came between question and answer, the next one must not be taken for this one's.
-            process.kill()
-            self._reap(process)
-            self._check_open()
-            raise
-
-    def _ensure_running(self) -> "subprocess.Popen[bytes]":
         with self._guard:
             self._check_open()
-            if self._process is None:
-                self._process = _start_process(self._opening)
-            return self._process
+            running = self._running = self._running or RunningReader.start(self._path, self._live)
+        try:
+            running.channel.send_bytes(_pack(asked))
+            return msgspec.msgpack.decode(running.channel.recv_bytes(), type=ReaderAnswer)
+        except BaseException:
+            # Whatever came between question and answer, the next one must not be taken for this one's.
+            with self._guard:
+                self._running = None
+            running.end()
+            self._check_open()
+            raise
 
     def _check_open(self) -> None:
         if self._closed:
             raise make_refusal(Code.SHUTTING_DOWN, "the server is stopping") from None
-
-    def _reap(self, process: "subprocess.Popen[bytes]") -> None:
-        """Let go of what is left of one that was killed."""
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):  # what it did not read any more
-                _pipe(pipe).close()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
-        with self._guard:
-            if self._process is process:
-                self._process = None
 
 
 class ReaderPool:
     """The two who read the ledger at a path, and the turns of those who ask them."""
 
     def __init__(self, path: Path, *, live: bool = False) -> None:
-        opening = OpenLedger(str(path), live)
         self.source: Final = LedgerSource(path, live=live)
         """For whoever reads in the server itself."""
-        self.quick: Final = ReaderProcess(opening)
-        self.long: Final = ReaderProcess(opening)
+        self.quick: Final = ReaderProcess(path, live=live)
+        self.long: Final = ReaderProcess(path, live=live)
         self._quick_turns = ThreadQueue()
         self._long_turns = ThreadQueue()
 
@@ -289,75 +279,25 @@ class ReaderPool:
         self.source.close()
 
 
-def _start_process(opening: OpenLedger) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(  # noqa: S603  # this Python, and its own paths
-        # Without the folder that it happens to be in.
-        [sys.executable, "-P", "-c", BEGIN, *(str(Path(each).absolute()) for each in sys.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={name: os.environ[name] for name in KEPT if name in os.environ},
-        # A signal that a terminal sends to the server is not for those who read.
-        start_new_session=True,
-    )
-    with suppress(OSError):  # the machine may have a lower limit
-        fcntl.fcntl(_pipe(process.stdout), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    with suppress(BrokenPipeError):  # it is found out by whoever asks
-        write_message(_pipe(process.stdin), opening)
-    return process
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    """Return a pipe that was asked for when the process was started."""
-    if pipe is None:
-        raise EOFError
-    return pipe
-
-
 # -------------------------------------------------------------------------------------------------------- the reader's side
-class EpisodeLister:
-    """The list of episodes, and what of it was not told yet."""
+def gzip_if_large(body: bytes, packs: bool) -> tuple[bytes, bool]:
+    """Return the body, packed if it may be and that is worth it, and whether it is; quickly, for the way is short."""
+    return (zlib.compress(body, 1, GZIP), True) if packs and len(body) > LARGE else (body, False)
+
+
+def format_event(name: str, raw: bytes) -> bytes:
+    """Return an event; what agents wrote may hold line breaks, each of which needs a `data` of its own."""
+    return b"".join((f"event: {name}\n".encode(), *(b"data: %b\n" % part for part in raw.splitlines()), b"\n"))
+
+
+class Reader:
+    """Who answers what is asked of one ledger; knows what of its list was not told yet."""
 
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
         self._known: dict[str, EpisodeLine] = {}
         self._untold: dict[str, EpisodeLine | None] = {}
-
-    def lines(self) -> EpisodeLines:
-        """Return all episodes, the newest first."""
-        catalog = self._source.catalog
-        lines = catalog.lines()
-        self._keep(lines)
-        return EpisodeLines(lines, catalog.remarks())
-
-    def whole(self, *, newly: bool) -> bytes:
-        """Return all lines as an event; if somebody listens `newly`, and nobody else, these are no news any more."""
-        told = format_event("lines", encode(self.lines().lines))
-        if newly:
-            self._untold.clear()
-        return told
-
-    def news(self) -> News:
-        """Return what has changed since the last news."""
-        self._keep(self._source.catalog.news())
-        untold, self._untold = self._untold, {}
-        changes = [LineChange(chain, encode(line)) for chain, line in untold.items() if line is not None]
-        return News(changes, [chain for chain, line in untold.items() if line is None])
-
-    def _keep(self, lines: list[EpisodeLine]) -> None:
-        changed = {line.chain: line for line in lines if line != self._known.get(line.chain)}
-        self._known |= changed
-        self._untold |= changed
-        for chain in self._source.catalog.missing_chains():
-            self._known.pop(chain, None)
-            self._untold[chain] = None
-
-
-class Reader:
-    """Who answers what is asked of one ledger."""
-
-    def __init__(self, source: LedgerSource) -> None:
-        self._source = source
-        self._lister = EpisodeLister(source)
+        """None: the episode is gone."""
 
     def answer(self, asked: ReadRequest) -> ReaderAnswer:
         """Return what came of it: an answer, or why there is none."""
@@ -376,35 +316,51 @@ class Reader:
                 self._source.catalog  # noqa: B018  # it is opened by being named
                 return b""
             case "lines":
-                return encode(self._lister.lines())
+                return encode(EpisodeLines(self._list_all(), self._source.catalog.remarks()))
             case "whole":
-                return self._lister.whole(newly=asked.query == NEWLY)
+                told = format_event("lines", encode(self._list_all()))
+                if asked.query == NEWLY:
+                    self._untold.clear()
+                return told
             case "news":
-                return msgspec.msgpack.encode(self._lister.news())
+                self._keep(self._source.catalog.news())
+                untold, self._untold = self._untold, {}
+                changes = [LineChange(chain, encode(line)) for chain, line in untold.items() if line is not None]
+                return _pack(News(changes, [chain for chain, line in untold.items() if line is None]))
         row = _ENDPOINTS[asked.name]
         return row.read(self._source, msgspec.json.decode(asked.query, type=row.asks))
 
+    def _list_all(self) -> list[EpisodeLine]:
+        lines = self._source.catalog.lines()
+        self._keep(lines)
+        return lines
+
+    def _keep(self, lines: list[EpisodeLine]) -> None:
+        changed = {line.chain: line for line in lines if line != self._known.get(line.chain)}
+        self._known |= changed
+        self._untold |= changed
+        for chain in self._source.catalog.missing_chains():
+            self._known.pop(chain, None)
+            self._untold[chain] = None
+
 
 def main() -> None:
-    """Answer until the server is gone."""
+    """Answer what comes through the standard input, until the server is gone."""
     os.nice(NICE)
-    # The terminal's Ctrl-C is the server's; it ends this one by closing the pipe.
+    # The terminal's Ctrl-C is the server's; it ends this one by closing the channel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever should print here must not be taken for an answer.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    opening = read_message(sys.stdin.buffer, OpenLedger)
+    channel = Connection(sys.stdin.fileno())
     asks: SimpleQueue[ReadRequest] = SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, asks), daemon=True).start()
-    reader = Reader(LedgerSource(Path(opening.path), live=opening.live))
+    threading.Thread(target=_listen, args=(channel, asks), daemon=True).start()
+    reader = Reader(LedgerSource(Path(sys.argv[1]), live=bool(sys.argv[2])))
     while True:
-        write_message(answers, reader.answer(asks.get()))
+        channel.send_bytes(_pack(reader.answer(asks.get())))
 
 
-def _listen(source: IO[bytes], asks: "SimpleQueue[ReadRequest]") -> None:
+def _listen(channel: "Connection", asks: "SimpleQueue[ReadRequest]") -> None:
     """Hear what is asked; when nobody asks any more, end at once, also in the middle of a reading."""
     try:
         while True:
-            asks.put(read_message(source, ReadRequest))
+            asks.put(msgspec.msgpack.decode(channel.recv_bytes(), type=ReadRequest))
     finally:
         os._exit(0)

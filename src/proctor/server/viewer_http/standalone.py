@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Send
 
 from proctor.access.limits import RequestLimits
 from proctor.access.request_policy import (
@@ -40,8 +41,7 @@ from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_http import SecondaryHttpProtocol
 from proctor.server.net.uvicorn_server import DrainingServer, bind_tcp, make_uvicorn_config, new_event_loop, port_of
 from proctor.server.viewer_http.readers import ReaderPool
-from proctor.server.viewer_http.responses import Receive, Send, add_headers
-from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes
+from proctor.server.viewer_http.routes import ViewerOffer, ViewerRoutes, add_headers
 
 LOG: Final = logging.getLogger("proctor.viewer")
 WILDCARDS: Final = {
@@ -105,16 +105,16 @@ class ViewerServer:
         self._metrics = Metrics()
         self._used = asyncio.Event()
         self._refusals = RefusalLog(LOG)
-        room = _open_pool(ledger)
         self.viewing: Final = ViewerRoutes(
-            room,
+            _open_pool(ledger),
             self.visits,
             self._metrics,
             RequestLimits(),
             offer=ViewerOffer(can_fork=True, trusts=trusts, live=ledger.is_dir()),
             entered=self._used.set,
         )
-        self._pages = _build_pages(self.viewing)
+        self._pages = Starlette(routes=self.viewing.routes(), exception_handlers={HTTPException: _answer_http_error})
+        self._pages.router.redirect_slashes = False
         config = make_uvicorn_config(add_headers(self._serve_request), http=SecondaryHttpProtocol, ws="none")
         self._uvicorn = DrainingServer(config, self._stop_viewing)
 
@@ -140,22 +140,18 @@ class ViewerServer:
         await ready.wait()
         while True:
             self._used.clear()
-            self._announce_address(self._place.address(self.visits.code(), self._way))
+            try:
+                self._tell(self._place.address(self.visits.code(), self._way))
+            # What it is written to was closed, or cannot hold it. The next one may be heard, and those who are in stay.
+            except (OSError, ValueError) as problem:
+                LOG.error("an address could not be told: %s", problem)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._used.wait(), CODE_SECONDS - BEFORE_SECONDS)
-
-    def _announce_address(self, address: str) -> None:
-        """Tell it; who cannot hear it today may hear the next one, and those who are in stay."""
-        try:
-            self._tell(address)
-        except (OSError, ValueError) as problem:  # what it is written to was closed, or cannot hold it
-            LOG.error("an address could not be told: %s", problem)
 
     async def _stop_viewing(self) -> None:
         self.viewing.stop()
 
     async def _serve_request(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one request, if it may come in."""
         verdict = judge_visitor(
             self._policy, self.visits, self._place.port, scope["method"], scope["path"], scope["headers"]
         )
@@ -193,19 +189,13 @@ def run_viewer(server_of: Callable[[], ViewerServer]) -> None:
 
 def _open_pool(ledger: Path) -> ReaderPool:
     """Return who reads the ledger, or raise a ValidationError: there is none."""
-    room = ReaderPool(ledger)
+    pool = ReaderPool(ledger)
     try:
-        room.open()
+        pool.open()
     except BaseException:
-        room.close()
+        pool.close()
         raise
-    return room
-
-
-def _build_pages(viewing: ViewerRoutes) -> Starlette:
-    pages = Starlette(routes=viewing.routes(), exception_handlers={HTTPException: _answer_http_error})
-    pages.router.redirect_slashes = False
-    return pages
+    return pool
 
 
 async def _answer_http_error(request: Request, problem: Exception) -> Response:
