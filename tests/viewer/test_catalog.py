@@ -56,13 +56,20 @@ from tests.memory import measured_memory
 from tests.viewer.ledgers import batch_episode, governed_episode, pixels_episode, plume_episode, popper_episode
 
 
+def opened_shelf(path: Path, **how: Any) -> closing[EpisodeCatalog]:
+    return closing(EpisodeCatalog(path, **how))
+
+
 @contextmanager
-def opened_shelf(path: Path, **how: Any) -> Iterator[EpisodeCatalog]:
-    shelf = EpisodeCatalog(path, **how)
+def growing(folder: Path, *events: Event, **how: Any) -> Iterator[Callable[[Event], object]]:
+    """Yield what adds an event to a ledger that somebody writes; the events that are given are there."""
+    into = writer(folder, **how)
     try:
-        yield shelf
+        for event in events:
+            into.record(event)
+        yield into.record
     finally:
-        shelf.close()
+        into.close()
 
 
 def names(lines: Iterable[EpisodeLine]) -> list[str]:
@@ -83,80 +90,58 @@ def test_there_must_be_a_ledger_unless_it_may_come(tmp_path: Path) -> None:
         EpisodeCatalog(tmp_path / "later")
 
     with opened_shelf(tmp_path / "later", live=True) as shelf:
-        before = shelf.lines()
-        into = writer(tmp_path / "later")
-        into.record(opened())
-        into.record(reset())
-        after = shelf.lines()
-        into.close()
-
-    assert (before, names(after)) == ([], ["s.1"])
+        assert shelf.lines() == []
+        with growing(tmp_path / "later", opened(), reset()):
+            assert names(shelf.lines()) == ["s.1"]
 
 
 def test_news_are_what_has_changed_and_are_told_once(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    before: list[Event] = [opened("a"), opened("b"), reset("a"), reset("b")]
     later: list[Event] = [step("a"), step("b"), closed("b", steps=1), reset("c")]
-    for event in before:
-        into.record(event)
-    with opened_shelf(tmp_path, live=True) as shelf:
+    before = (opened("a"), opened("b"), reset("a"), reset("b"))
+    with growing(tmp_path, *before) as record, opened_shelf(tmp_path, live=True) as shelf:
         told = [names(shelf.lines())]
         for event in later:
-            into.record(event)
+            record(event)
             told.append(names(shelf.news()))
         told.append(names(shelf.news()))
-        last = {line.chain: line for line in shelf.lines()}
-    into.close()
+        last = {line.chain: (line.steps, line.reason) for line in shelf.lines()}
 
     assert [sorted(each) for each in told] == [["a.1", "b.1"], ["a.1"], ["b.1"], ["b.1"], ["c.1"], []]
-    assert [(last[name].steps, last[name].reason) for name in ("a.1", "b.1", "c.1")] == [
-        (1, ""),
-        (1, "closed"),
-        (0, ""),
-    ]
+    assert last == {"a.1": (1, ""), "b.1": (1, "closed"), "c.1": (0, "")}
 
 
 def test_what_a_slice_has_read_already_is_still_news(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    into.record(opened())
-    into.record(reset())
-    with opened_shelf(tmp_path, live=True) as shelf:
+    with growing(tmp_path, opened(), reset()) as record, opened_shelf(tmp_path, live=True) as shelf:
         shelf.lines()
-        into.record(step())
+        record(step())
         shelf.slice("s.1")
 
         assert names(shelf.news()) == ["s.1"]
-    into.close()
 
 
 def test_an_episode_that_is_followed_has_the_line_that_a_fresh_look_gives(tmp_path: Path) -> None:
     """Whatever it was when the look began: not there, open, ended."""
     story: list[Event] = [*session("a", episodes=2), opened("b", policy={"name": "p"}), *episode("b"), reset("b", 2)]
-    into = writer(tmp_path, wall=lambda: NOON)
     with opened_shelf(tmp_path, live=True, wall=lambda: NOON) as shelf:
-        for event in story:
-            into.record(event)
-            with opened_shelf(tmp_path, wall=lambda: NOON) as fresh:
-                assert shelf.lines() == fresh.lines()
-        into.close()
+        with growing(tmp_path, wall=lambda: NOON) as record:
+            for event in story:
+                record(event)
+                with opened_shelf(tmp_path, wall=lambda: NOON) as fresh:
+                    assert shelf.lines() == fresh.lines()
         with opened_shelf(tmp_path, wall=lambda: NOON) as fresh:
             assert shelf.lines() == fresh.lines()
 
 
 def test_news_read_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    into = writer(tmp_path)
-    for event in (opened(), reset()):
-        into.record(event)
-    with opened_shelf(tmp_path, live=True) as shelf:
+    with growing(tmp_path, opened(), reset()) as record, opened_shelf(tmp_path, live=True) as shelf:
         shelf.lines()
         volume = next(iter(shelf._files.values()))
         seen: list[int] = []
         new = volume._new_rows
         monkeypatch.setattr(volume, "_new_rows", lambda: (seen.append(row[0]) or row for row in new()))  # type: ignore[func-returns-value]
         for number in range(1, 6):
-            into.record(step(number=number))
+            record(step(number=number))
             shelf.news()
-    into.close()
 
     assert len(seen) == len(set(seen)) == 5
 
@@ -166,10 +151,8 @@ def test_a_file_that_another_begins_to_write_later_is_followed(tmp_path: Path) -
     with opened_shelf(tmp_path) as shelf:
         before = shelf.lines()[0]
         quiet = shelf.news()
-        into = writer(tmp_path, boot="c")
-        into.record(step(number=2))
-        (after,) = shelf.news()
-        into.close()
+        with growing(tmp_path, step(number=2), boot="c"):
+            (after,) = shelf.news()
         (ended,) = shelf.news()
 
     assert (before.steps, before.live, quiet) == (1, False, [])
@@ -222,13 +205,15 @@ def test_a_bundle_is_a_shelf_of_one(tmp_path: Path) -> None:
     assert (found.steps.step, found.ended) == ([1, 2, 3], True)
 
 
-def test_one_file_that_is_none_hides_no_other(tmp_path: Path) -> None:
+def test_one_file_that_is_none_hides_no_other_and_is_remarked(tmp_path: Path) -> None:
     written(tmp_path, session(), worker=1)
     (tmp_path / "worker-0.ledger").write_bytes(b"no")
 
     with opened_shelf(tmp_path) as shelf:
         assert names(shelf.lines()) == ["s.1"]
         assert [path.name for path in shelf.unread] == ["worker-0.ledger"]
+        (remark,) = shelf.remarks()
+        assert remark.startswith("worker-0.ledger cannot be read, so that its episodes are not listed: ")
     with pytest.raises(ValidationError):
         EpisodeCatalog(tmp_path / "worker-0.ledger")
 
@@ -303,12 +288,9 @@ def test_a_closed_shelf_says_so(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- who is live
 def test_an_open_episode_is_live_while_somebody_writes_its_file(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in (opened(), reset(), *session("t")):
-        into.record(event)
-    with opened_shelf(tmp_path, live=True) as shelf:
-        live = {line.chain: line.live for line in shelf.lines()}
-        into.close()
+    with closing(EpisodeCatalog(tmp_path, live=True)) as shelf:
+        with growing(tmp_path, opened(), reset(), *session("t")):
+            live = {line.chain: line.live for line in shelf.lines()}
         (ended,) = shelf.news()
 
     assert live == {"s.1": True, "t.1": False}
@@ -320,16 +302,12 @@ def test_where_a_writer_cannot_be_seen_what_was_written_lately_is_live(
 ) -> None:
     monkeypatch.setattr("proctor.viewer.followed_file.has_writer", lambda path: None)
     now = [NOON + 1.0]
-    into = writer(tmp_path)
-    into.record(opened())
-    into.record(reset())
-    with opened_shelf(tmp_path, wall=lambda: now[0]) as shelf:
+    with growing(tmp_path, opened(), reset()) as record, opened_shelf(tmp_path, wall=lambda: now[0]) as shelf:
         live = [shelf.lines()[0].live]
         now[0] += FRESH_SECONDS
         live += [line.live for line in shelf.news()]
-        into.record(step(at=now[0]))
+        record(step(at=now[0]))
         live += [line.live for line in shelf.news()]
-    into.close()
 
     assert live == [True, False, True]
 
@@ -436,15 +414,11 @@ def test_rows_that_come_later_are_all_heard_however_large_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(volume_module, "AT_ONCE_BYTES", 1)
-    into = writer(tmp_path)
-    for event in (opened(), reset()):
-        into.record(event)
-    with opened_shelf(tmp_path, live=True) as shelf:
+    with growing(tmp_path, opened(), reset()) as record, opened_shelf(tmp_path, live=True) as shelf:
         shelf.lines()
         for number in range(1, 6):
-            into.record(step(number=number))
+            record(step(number=number))
         (line,) = shelf.lines()
-    into.close()
 
     assert line.steps == 5
 
@@ -566,22 +540,19 @@ def test_among_the_rows_of_others_a_slice_looks_only_so_far(tmp_path: Path, monk
 
 
 def test_following_a_live_chain_gives_each_step_once(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    for event in (opened(), reset(), opened("t"), reset("t")):
-        into.record(event)
     steps: list[int] = []
     after = 0
-    with opened_shelf(tmp_path, live=True) as shelf:
+    begun = (opened(), reset(), opened("t"), reset("t"))
+    with growing(tmp_path, *begun) as record, opened_shelf(tmp_path, live=True) as shelf:
         for number in range(1, 11):
-            into.record(step(number=number))
-            into.record(step("t", number=number))
+            record(step(number=number))
+            record(step("t", number=number))
             found = shelf.slice("s.1", after=after, thin=True)
             steps += found.steps.step
             after = found.last
         nothing = shelf.slice("s.1", after=after)
-        into.record(closed(steps=10))
+        record(closed(steps=10))
         end = shelf.slice("s.1", after=after)
-    into.close()
 
     assert steps == list(range(1, 11))
     assert (nothing.last, nothing.more, nothing.ended, nothing.steps.step) == (after, False, False, [])
@@ -715,11 +686,8 @@ def test_a_row_that_was_damaged_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_any_thread_may_ask(tmp_path: Path) -> None:
-    into = writer(tmp_path)
-    into.record(opened())
-    into.record(reset())
     problems: list[BaseException] = []
-    with opened_shelf(tmp_path, live=True) as shelf:
+    with growing(tmp_path, opened(), reset()) as record, opened_shelf(tmp_path, live=True) as shelf:
 
         def look() -> None:
             try:
@@ -734,11 +702,10 @@ def test_any_thread_may_ask(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for number in range(1, 51):
-            into.record(step(number=number))
+            record(step(number=number))
         for thread in threads:
             thread.join(300)
         steps = shelf.slice("s.1").steps.step
-    into.close()
 
     assert problems == []
     assert len(steps) == 50
@@ -746,19 +713,13 @@ def test_any_thread_may_ask(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------ what was found wanting
 def test_a_file_that_was_replaced_while_it_is_written_is_read_anew(tmp_path: Path) -> None:
-    into = writer(tmp_path / "one")
-    for event in (opened("a"), reset("a")):
-        into.record(event)
     with opened_shelf(tmp_path / "one", live=True) as shelf:
-        before = names(shelf.lines())
-        into.close()
+        with growing(tmp_path / "one", opened("a"), reset("a")):
+            before = names(shelf.lines())
         (tmp_path / "one").rename(tmp_path / "away")
-        other = writer(tmp_path / "one")
-        for event in (opened("b"), reset("b")):
-            other.record(event)
-        after = names(shelf.lines())
+        with growing(tmp_path / "one", opened("b"), reset("b")):
+            after = names(shelf.lines())
         gone = shelf.missing_chains()
-        other.close()
 
     assert (before, after, gone) == (["a.1"], ["b.1"], ["a.1"])
 
@@ -772,16 +733,6 @@ def test_what_was_pruned_is_told_once_as_gone(tmp_path: Path) -> None:
         shelf.news()
 
         assert (before, shelf.missing_chains(), shelf.missing_chains()) == ([], ["s.2"], [])
-
-
-def test_files_that_cannot_be_read_are_remarked(tmp_path: Path) -> None:
-    written(tmp_path, session(), worker=1)
-    (tmp_path / "worker-0.ledger").write_bytes(b"no")
-
-    with opened_shelf(tmp_path) as shelf:
-        (remark,) = shelf.remarks()
-
-    assert remark.startswith("worker-0.ledger cannot be read, so that its episodes are not listed: ")
 
 
 def test_the_episodes_of_a_file_that_broke_are_listed_as_they_were_and_that_is_said(tmp_path: Path) -> None:
@@ -815,14 +766,8 @@ def test_the_episodes_of_a_file_that_was_removed_are_gone(tmp_path: Path) -> Non
 
 def test_where_it_is_seen_that_nobody_writes_nothing_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.viewer.followed_file.has_writer", lambda path: False)
-    into = writer(tmp_path)
-    into.record(opened())
-    into.record(reset())
-    with opened_shelf(tmp_path, wall=lambda: NOON + 1.0) as shelf:
-        live = [line.live for line in shelf.lines()]
-    into.close()
-
-    assert live == [False]
+    with growing(tmp_path, opened(), reset()), opened_shelf(tmp_path, wall=lambda: NOON + 1.0) as shelf:
+        assert [line.live for line in shelf.lines()] == [False]
 
 
 def test_a_slice_of_large_frames_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -849,11 +794,8 @@ def test_a_thin_slice_counts_steps_and_not_rows(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------- an episode on one line of the list
 def line_of(path: Path, chain: str = "s.1") -> EpisodeLine:
-    shelf = EpisodeCatalog(path)
-    try:
+    with opened_shelf(path) as shelf:
         return next(line for line in shelf.lines() if line.chain == chain)
-    finally:
-        shelf.close()
 
 
 @pytest.mark.parametrize(
@@ -885,6 +827,8 @@ def test_a_free_episode_is_where_its_environment_is(
         ([], "S0_IDLE", "open"),
         ([step(terminated=True)], "S0_IDLE", "open"),
         ([closed(outcome="violated", state="S3_DECIDE")], "S3_DECIDE", "violated"),
+        ([closed(reason="lost")], "lost", "open"),
+        ([failure(epoch=1, lost=True)], "lost", "open"),
     ],
 )
 def test_a_governed_episode_is_where_its_machine_is(
@@ -896,7 +840,6 @@ def test_a_governed_episode_is_where_its_machine_is(
 
 
 def test_a_line_says_what_the_ledgers_own_list_says(tmp_path: Path) -> None:
-    chains = [plume_episode(tmp_path, 20), governed_episode(tmp_path)]
     same = ("chain", "session", "epoch", "episode_id", "environment", "agent", "steps", "total_reward", "refusals")
     more = (
         "tier",
@@ -911,7 +854,7 @@ def test_a_line_says_what_the_ledgers_own_list_says(tmp_path: Path) -> None:
         "rows",
     )
 
-    for chain in chains:
+    for chain in (plume_episode(tmp_path, 20), governed_episode(tmp_path)):
         line = line_of(tmp_path, chain)
         with Ledger.open(tmp_path) as ledger:
             told = ledger.find(chain)
@@ -934,14 +877,6 @@ def test_what_no_server_writes_any_more_is_not_live(tmp_path: Path) -> None:
     assert not line_of(path).live
     assert line_of(path).closed_at is None
     assert line_of(path).opened_at > NOON
-
-
-def test_a_governed_episode_that_was_lost_is_lost(tmp_path: Path) -> None:
-    policy = {"name": "p"}
-    closed_as_lost = line_of(written(tmp_path / "one", [opened(policy=policy), reset(), closed(reason="lost")]))
-    failed = line_of(written(tmp_path / "two", [opened(policy=policy), reset(), failure(epoch=1, lost=True)]))
-
-    assert (closed_as_lost.state, failed.state) == ("lost", "lost")
 
 
 @pytest.mark.parametrize(("seed", "said"), [(7, 7), (2**53, 2**53), (2**53 + 1, str(2**53 + 1)), (None, None)])

@@ -307,7 +307,6 @@ def describe_packet(kind: str, line: Raw) -> str:
 
 
 def _find_question(packet: dict[str, Any]) -> str:
-    """Return what an escalation asks; empty where it does not say."""
     found: Any = packet
     for key in ("mcp", "intent", "summary"):
         found = found.get(key) if isinstance(found, dict) else None

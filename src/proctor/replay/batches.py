@@ -301,8 +301,6 @@ def replay_sub_episodes(rows: Iterable[Row], indexes: Iterable[int] | None = Non
 
 
 class _SubEpisodeDriver:
-    """The single environments that go beside a batch, one for each sub-environment."""
-
     def __init__(self, opened: SessionOpened, chosen: frozenset[int] | None) -> None:
         self._chosen = chosen
         self._target = find_target(opened)

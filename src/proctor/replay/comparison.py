@@ -242,7 +242,6 @@ def find_value_difference(what: str, recorded: Any, found: Any) -> Difference | 
 
 
 def _find_first_place(recorded: Any, found: Any, where: str) -> tuple[str, Any, Any] | None:
-    """Return where two values first differ, and what stands there."""
     if recorded is ABSENT or found is ABSENT:
         return where, recorded, found
     form, other = _read_form(recorded), _read_form(found)
@@ -474,7 +473,6 @@ def _compare_payment(event: EnvironmentEvent, paid: EnvironmentEvent) -> Iterato
 
 
 def _compare_reward_parts(event: EnvironmentEvent) -> Iterator[Difference]:
-    """Yield how what was paid differs from the sum of its parts."""
     if isinstance(event, BatchStepped) and event.parts:
         raw, paid, *parts = (parse_array(each) for each in (event.raw_rewards, event.rewards, *event.parts.values()))
         total = sum(parts, start=raw)

@@ -143,8 +143,6 @@ def _replay_to_step(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Dri
 
 
 class _ReplayProgress:
-    """What has come together on the way to a step."""
-
     def __init__(self) -> None:
         self.step = -1
         self.has_scenes = False
@@ -211,7 +209,6 @@ def _take_action(driver: Driver, action: Any, said: bytes, *, scene: bool) -> St
 
 
 def _encode_action(driver: Driver, action: Any) -> bytes:
-    """Return an action as on the wire."""
     if isinstance(driver, BatchDriver):
         whole = isinstance(action, dict) and "actions" in action
         return _encode(action if whole else {"actions": action})

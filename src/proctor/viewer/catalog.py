@@ -141,7 +141,6 @@ class EpisodeCatalog:
 
     # ------------------------------------------------------------------------------------------------------ the files
     def _catch_up(self) -> None:
-        """Read what is new in all files, among them new ones."""
         if self._closed:
             raise ValidationError("the catalog is closed")
         for path in [path for path in self._files if not path.is_file()]:
@@ -163,7 +162,6 @@ class EpisodeCatalog:
             raise next(iter(problems.values()))
 
     def _paths(self) -> list[Path]:
-        """Return the files that are not followed yet."""
         if not self.live and not self._files:
             return list(ledger_files(self.path))
         found = sorted(self.path.glob(f"*{SUFFIX}")) if self.path.is_dir() else [self.path]
@@ -184,7 +182,6 @@ class EpisodeCatalog:
 
     # ---------------------------------------------------------------------------------------------------- one episode
     def _find_chain(self, name: str) -> tuple[FollowedFile, ChainEntry]:
-        """Return an episode's chain as it is now, and the file that has it."""
         self._catch_up()
         for followed in reversed(self._files_backwards()):
             if name in followed.lines:

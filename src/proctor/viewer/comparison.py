@@ -177,7 +177,6 @@ def _find_setup_difference(left: SessionOpened | None, right: SessionOpened | No
 
 
 def _describe_difference(found: FirstDifference) -> str:
-    """Return a difference in one sentence."""
     step, is_open = found.step, SO_FAR in (found.left, found.right)
     ended, other = ("left", "right") if found.left in (ENDS, SO_FAR) else ("right", "left")
     if found.what == END and not step:
@@ -204,7 +203,6 @@ def _describe_difference(found: FirstDifference) -> str:
 
 
 def _describe_value(what: str, value: Any) -> str:
-    """Return one of two values that differ, for a sentence."""
     match what:
         case "num_envs":
             return "one environment" if value is None else f"a batch of {value}"

@@ -253,7 +253,6 @@ class _RejudgedLine:
         return (*asked, event_label(Event.ANSWER), event_label(Event.ACT), *again) if asked else ()
 
     def _advice(self, way: Sequence[str], legal: Sequence[str]) -> str:
-        """Return what to do about a refusal."""
         known = advice_for(self.event.rules)
         if known:
             return known
@@ -265,7 +264,6 @@ class _RejudgedLine:
 
 
 def _describe_line(event: PacketJudged) -> str:
-    """Return what a line is: by what it says, by its kind, or by the tool that was called."""
     said = _find_event(event)
     if said is not None:
         return EVENT_WORDS[said]

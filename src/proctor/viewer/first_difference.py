@@ -233,7 +233,6 @@ def _build_end_difference(
 
 
 def _find_places(left: EpisodeMoment, right: EpisodeMoment) -> Iterator[Place | None]:
-    """Yield where two moments differ, in the order in which people ask."""
     for name, value in left.outcome.items():
         if name in right.outcome:
             yield find_difference(name, value, right.outcome[name])

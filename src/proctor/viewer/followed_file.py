@@ -173,7 +173,6 @@ class FollowedFile:
             self._begin(self._file)
 
     def _begin(self, file: LedgerFile) -> None:
-        """Read the file from its beginning, as it is at one moment."""
         self._mark = (0, b"")
         self._counted.clear()
         self.missing_chains |= dict.fromkeys(self.lines)
@@ -372,7 +371,6 @@ _WITH_STEP: Final = frozenset({"episode_stepped", "batch_stepped", "packet_judge
 
 
 def _read_step(body: bytes) -> int | None:
-    """Return the step that a row says, None if it says none."""
     try:
         event = parse_partial_row(body).event
     except (ValidationError, TypeError):

@@ -115,8 +115,6 @@ def collect_contents(
 
 
 class _EpisodeCollector:
-    """Takes an episode from a ledger, and remarks what it left there."""
-
     def __init__(self, ledger: Ledger, chain: str, remarks: list[str]) -> None:
         self._ledger = ledger
         self._chain = chain
@@ -170,7 +168,6 @@ class _EpisodeCollector:
         return {number: found[number] for number in kept}
 
     def _collect_rows(self, line: EpisodeLine, pictured: bool, progress: Progress | None) -> str:
-        """Return the rows, packed."""
         kept = _RowThinner()
         unread = 0
         file, found = self._ledger.find_chain(self._chain)

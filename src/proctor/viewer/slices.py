@@ -12,7 +12,7 @@ Rule 6: what has a row in `NOTE_SENTENCES` is a note; a session's opening is the
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -117,6 +117,7 @@ MOST_SLICE: Final = 2**25
 """About so many bytes are in a slice, whatever was asked for."""
 MOST_HELD: Final = 2**26
 """About so many bytes of rows are held for a slice: most of a large one is not shown."""
+_PIXELS_BEGIN: Final = b'{"pixels":'
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 OPENING: Final = 1
 """The place in its chain of the reset that the episode begins with; later ones are notes."""
@@ -139,8 +140,6 @@ _STATED: Final = tuple(name for name in JudgedPacket.__struct_fields__ if name n
 
 
 class _StepRow(NamedTuple):
-    """A step's row, read."""
-
     number: int
     seq: int
     step: int
@@ -180,6 +179,8 @@ class SliceBuilder:
         """Counts the steps of a batch."""
         self._size = 0
         self._held = 0
+        self._observations: Mapping[str, bytes | None] = {}
+        """Short ones that lie elsewhere, by their hashes."""
         self._frames: dict[str, bytes | None] = {}
         """Frames that lie elsewhere, by their hashes."""
         self._sought: dict[str, None] = {}
@@ -227,7 +228,9 @@ class SliceBuilder:
         if self._left is not None:
             self._keep(self._left)
         self._fetch_frames()
-        table = _StepTable(self._kept, self._values, self._frames, pixels=self._pixels)
+        absent = (row.said.digest for row in self._kept if _get_observation(row.event) == NULL)
+        self._observations = self._values.values(filter(None, absent), MOST_BYTES)
+        self._note_damage()
         return EpisodeSlice(
             chain=chain,
             after=after,
@@ -235,10 +238,20 @@ class SliceBuilder:
             more=more,
             ended=ended,
             thinned=self._thin,
-            steps=table.steps(),
+            steps=self._build_columns(),
             packets=self._packets,
-            notes=sorted([*self._notes, *table.damage_notes()], key=lambda note: note.number),
+            notes=sorted(self._notes, key=lambda note: note.number),
         )
+
+    def _note_damage(self) -> None:
+        """Note each step that names a value which is not as it was written."""
+        values = (*self._frames.items(), *self._observations.items())
+        bad = {digest for digest, value in values if value is None}
+        text = "A value of this step is not as it was written, and is not shown; `proctor ledger verify` says more."
+        for row in self._kept if bad else ():
+            if not bad.isdisjoint((row.said.scene, row.said.digest)):
+                self._step = row.step
+                self._note(row.number, row.seq, row.event.at, "system", "unreadable", text)
 
     def _take_step(
         self,
@@ -298,12 +311,14 @@ class SliceBuilder:
 
     def _recount_steps(self, event: Event) -> Event:
         """Return an event of a batch with the steps since the chain began, where it says some."""
+        steps = self._get_step_count()
         if isinstance(event, BatchReset):
-            self._get_step_count().restart()
-            return event
-        if isinstance(event, EpisodeClosed):
-            return replace(event, steps=self._get_step_count().count)
-        return replace(event, step=self._get_step_count().count) if hasattr(event, "step") else event
+            steps.restart()
+        elif isinstance(event, EpisodeClosed):
+            return replace(event, steps=steps.count)
+        elif hasattr(event, "step"):
+            return replace(event, step=steps.count)
+        return event
 
     def _note(self, number: int, seq: int, at: float | None, principal: str, kind: str, text: str) -> None:
         if self._step is None:
@@ -313,40 +328,19 @@ class SliceBuilder:
             EpisodeNote(number=number, seq=seq, step=self._step, at=at, principal=principal, kind=kind, text=text)
         )
 
-
-class _StepTable:
-    """The columns of some steps, with the values that lie elsewhere fetched all at once."""
-
-    def __init__(
-        self, rows: list[_StepRow], values: ValueStore, frames: dict[str, bytes | None], *, pixels: bool
-    ) -> None:
-        self._rows = rows
-        self._pixels = pixels
-        self._scenes = frames
-        self._observations = values.values(filter(None, map(_find_absent_digest, rows)), MOST_BYTES)
-
-    def steps(self) -> StepColumns:
-        """Return the columns."""
-        cells = [self._cells(row) for row in self._rows]
+    # ------------------------------------------------------------------------------------------------------ the columns
+    def _build_columns(self) -> StepColumns:
+        cells = [self._cells(row) for row in self._kept]
         columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in _COLUMNS]
-        return StepColumns(**dict(zip(_COLUMNS, columns, strict=True)), parts=self._parts())
-
-    def damage_notes(self) -> Iterator[EpisodeNote]:
-        """Yield a note of each step that names a value which is not as it was written."""
-        values = (*self._scenes.items(), *self._observations.items())
-        bad = {digest for digest, value in values if value is None}
-        text = "A value of this step is not as it was written, and is not shown; `proctor ledger verify` says more."
-        for number, seq, step, said, event, *_ in self._rows if bad else ():
-            if not bad.isdisjoint((said.scene, said.digest)):
-                yield EpisodeNote(
-                    number=number,
-                    seq=seq,
-                    step=step,
-                    at=event.at,
-                    principal="system",
-                    kind="unreadable",
-                    text=text,
-                )
+        parts: list[dict[str, float | None]] = [
+            {name: mean_of_array(values) for name, values in row.event.parts.items()}
+            if isinstance(row.event, BatchStepped)
+            else {**row.event.parts}
+            for row in self._kept
+        ]
+        names = dict.fromkeys(name for each in parts for name in each)
+        columns_of_parts = {name: [each.get(name) for each in parts] for name in names}
+        return StepColumns(**dict(zip(_COLUMNS, columns, strict=True)), parts=columns_of_parts)
 
     def _cells(self, row: _StepRow) -> tuple[Any, ...]:
         event, said = row.event, row.said
@@ -361,7 +355,6 @@ class _StepTable:
         return (*place, *done, row.reward, event.raw_reward, total, ended, frame, event.tool)
 
     def _observation(self, held: Raw, digest: str | None) -> Raw:
-        """Return an observation that is short, wherever it is."""
         if held != NULL:
             return null_if_large(held)
         value = self._observations.get(digest or "")
@@ -373,26 +366,10 @@ class _StepTable:
             return NULL
         if self._pixels:
             return SOME_PIXELS
-        value = held if digest is None else self._scenes.get(digest)
+        value = held if digest is None else self._frames.get(digest)
         if value is None or memoryview(value).nbytes > MOST_FRAME:
             return NULL
-        return SOME_PIXELS if bytes(value).startswith(b'{"pixels":') else Raw(value)
-
-    def _parts(self) -> dict[str, list[float | None]]:
-        each: list[dict[str, float | None]] = [
-            {name: mean_of_array(values) for name, values in row.event.parts.items()}
-            if isinstance(row.event, BatchStepped)
-            else {**row.event.parts}
-            for row in self._rows
-        ]
-        names = dict.fromkeys(name for parts in each for name in parts)
-        return {name: [parts.get(name) for parts in each] for name in names}
-
-
-def _find_absent_digest(row: _StepRow) -> str | None:
-    """Return the hash of a step's observation that is not in its row."""
-    held = row.event.observations if isinstance(row.event, BatchStepped) else row.event.observation
-    return row.said.digest if held == NULL else None
+        return SOME_PIXELS if bytes(memoryview(value)[: len(_PIXELS_BEGIN)]) == _PIXELS_BEGIN else Raw(value)
 
 
 def mean_of_array(said: Raw) -> float | None:
@@ -401,15 +378,16 @@ def mean_of_array(said: Raw) -> float | None:
         return None
     try:
         value = msgspec.json.decode(said)
-        numbers = (
-            unpack_array(value, most=MOST_REWARDS)
-            if isinstance(value, dict)
-            else [NON_FINITE.get(each, each) for each in value]
-        )
+        is_packed = isinstance(value, dict)
+        numbers = unpack_array(value, most=MOST_REWARDS) if is_packed else [NON_FINITE.get(n, n) for n in value]
         found = float(np.mean(np.asarray(numbers, float))) if len(numbers) else math.nan
     except (*_UNREADABLE, ValueError):
         return None
     return found if math.isfinite(found) else None
+
+
+def _get_observation(event: EpisodeStepped | BatchStepped) -> Raw:
+    return event.observations if isinstance(event, BatchStepped) else event.observation
 
 
 def null_if_large(value: Raw, most: int = MOST_BYTES) -> Raw:

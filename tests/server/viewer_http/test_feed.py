@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -18,40 +19,17 @@ from proctor.models.operator import Waiting
 from proctor.server.runtime.results import RequestRefused
 from proctor.server.viewer_http import feed as module
 from proctor.server.viewer_http.feed import COMMENT, Feed, FeedListener
-from proctor.server.viewer_http.readers import LineChange, News, format_event
+from proctor.server.viewer_http.readers import Changes, format_event
 from proctor.viewer.documents import EpisodeLine
+
+pytestmark = pytest.mark.anyio
 
 NOON = 1_735_732_800.0
 QUICK = 0.005
 
 
 def line(chain: str, last: int = 1, **other: Any) -> EpisodeLine:
-    fields: dict[str, Any] = {
-        "chain": chain,
-        "session": "s",
-        "epoch": 1,
-        "episode_id": "e",
-        "environment": "CartPole-v1",
-        "agent": "",
-        "state": "ready",
-        "outcome": None,
-        "reason": None,
-        "steps": last,
-        "total_reward": 0.0,
-        "refusals": None,
-        "tier": "none",
-        "opened_at": NOON,
-        "closed_at": None,
-        "last_at": NOON,
-        "live": True,
-        "governed": False,
-        "num_envs": None,
-        "seed": 1,
-        "terminated": False,
-        "truncated": False,
-        "rows": last,
-        "last": last,
-    }
+    fields: dict[str, Any] = dict.fromkeys(EpisodeLine.__struct_fields__) | {"chain": chain, "rows": last, "last": last}
     return EpisodeLine(**{**fields, **other})
 
 
@@ -83,12 +61,12 @@ class Stand:
         self.wholes.append(newly)
         return format_event("lines", msgspec.json.encode(list(self.all.values())))
 
-    async def news(self) -> News:
+    async def news(self) -> Changes:
         self.looks += 1
         if self.trouble is not None:
             raise self.trouble
         changed, self.changed, gone, self.gone = self.changed, [], self.gone, []
-        return News([LineChange(each.chain, msgspec.json.encode(each)) for each in changed], gone)
+        return {each.chain: msgspec.json.encode(each) for each in changed} | dict.fromkeys(gone)
 
     def pending(self) -> list[Waiting]:
         return self.asks
@@ -147,24 +125,19 @@ async def soon(holds: Callable[[], Any]) -> None:
     raise AssertionError("it never came true")
 
 
-def played(
-    scene: Callable[[Stand, Feed], Awaitable[None]], *lines: EpisodeLine, acts: bool = False, **more: float
-) -> Stand:
-    """Play a scene with a feed that looks often."""
+@asynccontextmanager
+async def played(*lines: EpisodeLine, acts: bool = False, **more: float) -> AsyncIterator[tuple[Stand, Feed]]:
+    """Yield a feed that looks often, and where it looks."""
     stand = Stand(*lines)
-
-    async def play() -> None:
-        feed = Feed(stand.whole, stand.news, stand.pending if acts else None, **{"pause": QUICK, **more})
-        await asyncio.wait_for(scene(stand, feed), 300)
-        feed.stop()
-
-    asyncio.run(play())
-    return stand
+    feed = Feed(stand.whole, stand.news, stand.pending if acts else None, **{"pause": QUICK, **more})
+    async with asyncio.timeout(300):
+        yield stand, feed
+    feed.stop()
 
 
 # ------------------------------------------------------------------------------------------------------- what is told
-def test_who_comes_is_told_everything_at_once() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_who_comes_is_told_everything_at_once() -> None:
+    async with played(line("a"), line("b"), acts=True) as (stand, feed):
         stand.asks = [waiting("q1")]
         peer = Peer(feed)
         await soon(lambda: len(peer.told) == 2)
@@ -174,21 +147,17 @@ def test_who_comes_is_told_everything_at_once() -> None:
         assert (second, [each["id"] for each in pending["waiting"]]) == ("pending", ["q1"])
         assert dict(peer.sent[0]["headers"])[b"content-type"].startswith(b"text/event-stream")
 
-    played(scene, line("a"), line("b"), acts=True)
 
-
-def test_who_comes_to_an_empty_ledger_is_told_that_there_is_nothing() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_who_comes_to_an_empty_ledger_is_told_that_there_is_nothing() -> None:
+    async with played() as (_stand, feed):
         peer = Peer(feed)
         await soon(lambda: peer.told)
 
         assert peer.told == [("lines", [])]
 
-    played(scene)
 
-
-def test_what_changes_is_told_to_all_and_what_does_not_is_not() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_what_changes_is_told_to_all_and_what_does_not_is_not() -> None:
+    async with played(line("a"), line("b")) as (stand, feed):
         peers = [Peer(feed), Peer(feed)]
         await soon(lambda: all(peer.told for peer in peers))
         stand.put(line("a", 2))
@@ -196,11 +165,9 @@ def test_what_changes_is_told_to_all_and_what_does_not_is_not() -> None:
 
         assert [peer.lasts("b") for peer in peers] == [[1], [1]]
 
-    played(scene, line("a"), line("b"))
 
-
-def test_who_comes_later_is_told_how_things_stand_by_then() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_who_comes_later_is_told_how_things_stand_by_then() -> None:
+    async with played(line("a"), line("b")) as (stand, feed):
         first = Peer(feed)
         await soon(lambda: first.told)
         stand.put(line("a", 2))
@@ -213,21 +180,17 @@ def test_who_comes_later_is_told_how_things_stand_by_then() -> None:
         assert second.lasts("b") == []
         assert stand.wholes == [True, False]
 
-    played(scene, line("a"), line("b"))
 
-
-def test_of_all_who_come_at_once_the_first_is_told_what_changes_before_the_next_comes() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_of_all_who_come_at_once_the_first_is_told_what_changes_before_the_next_comes() -> None:
+    async with played(line("a")) as (stand, feed):
         listeners = await asyncio.gather(*(feed.join() for _ in range(5)))
 
         assert all(listener.take() for listener in listeners)
         assert stand.wholes == [True, False, False, False, False]
 
-    played(scene, line("a"))
 
-
-def test_when_nobody_has_listened_for_a_while_all_is_read_again() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_when_nobody_has_listened_for_a_while_all_is_read_again() -> None:
+    async with played(line("a")) as (stand, feed):
         peer = Peer(feed)
         await soon(lambda: peer.told)
         peer.left.set()
@@ -240,8 +203,6 @@ def test_when_nobody_has_listened_for_a_while_all_is_read_again() -> None:
         assert again.lasts("a") == [7]
         assert stand.wholes == [True, True]
 
-    played(scene, line("a"))
-
 
 def test_an_episode_that_is_gone_and_comes_back_is_there() -> None:
     listener = FeedListener()
@@ -251,8 +212,8 @@ def test_an_episode_that_is_gone_and_comes_back_is_there() -> None:
     assert listener.take() == [format_event("lines", b"[2]"), format_event("gone", b'["b"]')]
 
 
-def test_what_is_large_leaves_in_pieces_so_that_little_waits_for_who_does_not_read() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_what_is_large_leaves_in_pieces_so_that_little_waits_for_who_does_not_read() -> None:
+    async with played(*(line(f"chain-{number}") for number in range(1000))) as (_stand, feed):
         peer = Peer(feed)
         await soon(lambda: peer.told)
 
@@ -260,11 +221,10 @@ def test_what_is_large_leaves_in_pieces_so_that_little_waits_for_who_does_not_re
         assert max(len(each.get("body", b"")) for each in peer.sent) <= module.PIECE
         assert len(peer.sent) > 5
 
-    played(scene, *(line(f"chain-{number}") for number in range(1000)))
 
+async def test_what_waits_is_told_when_it_changes() -> None:
+    async with played(acts=True) as (stand, feed):
 
-def test_what_waits_is_told_when_it_changes() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
         def pendings() -> list[list[str]]:
             return [[each["id"] for each in told["waiting"]] for name, told in peer.told if name == "pending"]
 
@@ -277,11 +237,9 @@ def test_what_waits_is_told_when_it_changes() -> None:
 
         assert len(pendings()) <= 4
 
-    played(scene, acts=True)
 
-
-def test_a_slow_reader_gets_the_newest_line_and_nothing_heaps_up() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_a_slow_reader_gets_the_newest_line_and_nothing_heaps_up() -> None:
+    async with played(line("a")) as (stand, feed):
         slow, quick = Peer(feed), Peer(feed)
         await soon(lambda: slow.told and quick.told)
         slow.reads.clear()
@@ -294,20 +252,16 @@ def test_a_slow_reader_gets_the_newest_line_and_nothing_heaps_up() -> None:
         # One that it was being told when it stopped to read, and the newest.
         assert len(slow.lasts("a")) <= 3
 
-    played(scene, line("a"))
 
-
-def test_while_nothing_happens_there_is_a_comment_now_and_then() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_while_nothing_happens_there_is_a_comment_now_and_then() -> None:
+    async with played(comment=0.01) as (_stand, feed):
         peer = Peer(feed)
         await soon(lambda: peer.comments >= 2)
 
-    played(scene, comment=0.01)
-
 
 # --------------------------------------------------------------------------------------------------- who looks, and when
-def test_nobody_looks_unless_somebody_listens() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_nobody_looks_unless_somebody_listens() -> None:
+    async with played() as (stand, feed):
         assert stand.looks == 0
 
         peer = Peer(feed)
@@ -323,22 +277,18 @@ def test_nobody_looks_unless_somebody_listens() -> None:
 
         assert not feed.listeners
 
-    played(scene)
 
-
-def test_one_looks_for_all() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_one_looks_for_all() -> None:
+    async with played() as (_stand, feed):
         peers = [Peer(feed) for _ in range(10)]
         await soon(lambda: all(peer.told for peer in peers))
 
         looking = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "_poll"]
         assert len(looking) == 1
 
-    played(scene)
 
-
-def test_trouble_with_the_ledger_is_logged_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_trouble_with_the_ledger_is_logged_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with played(line("a")) as (stand, feed):
         peer = Peer(feed)
         stand.trouble = OSError("the disk is gone")
         await soon(lambda: stand.looks > 5)
@@ -346,14 +296,12 @@ def test_trouble_with_the_ledger_is_logged_once_and_ends_nothing(caplog: pytest.
         stand.put(line("a", 2))
         await soon(lambda: peer.lasts("a")[-1:] == [2])
 
-    played(scene, line("a"))
-
     assert caplog.text.count("could not be looked at") == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- how it ends
-def test_a_stream_ends_when_its_peer_leaves() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_a_stream_ends_when_its_peer_leaves() -> None:
+    async with played() as (_stand, feed):
         peer = Peer(feed)
         await soon(lambda: peer.told)
         peer.left.set()
@@ -361,11 +309,9 @@ def test_a_stream_ends_when_its_peer_leaves() -> None:
 
         assert not feed.listeners
 
-    played(scene)
 
-
-def test_streams_end_when_the_server_stops_and_none_begins() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_streams_end_when_the_server_stops_and_none_begins() -> None:
+    async with played() as (_stand, feed):
         peers = [Peer(feed), Peer(feed)]
         await soon(lambda: all(peer.told for peer in peers))
         feed.stop()
@@ -375,11 +321,9 @@ def test_streams_end_when_the_server_stops_and_none_begins() -> None:
         with pytest.raises(RequestRefused):
             await Peer(feed).task
 
-    played(scene)
 
-
-def test_a_stream_ends_with_its_visit() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
+async def test_a_stream_ends_with_its_visit() -> None:
+    async with played(line("a"), comment=0.05) as (stand, feed):
         welcome = [True]
         peer = Peer(feed, lambda: welcome[0])
         await soon(lambda: peer.told)
@@ -389,13 +333,10 @@ def test_a_stream_ends_with_its_visit() -> None:
 
         assert peer.lasts("a") == [1]
 
-    played(scene, line("a"), comment=0.05)
 
-
-def test_only_so_many_can_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_can_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_LISTENERS", 2)
-
-    async def scene(stand: Stand, feed: Feed) -> None:
+    async with played() as (_stand, feed):
         peers = [Peer(feed), Peer(feed)]
         await soon(lambda: all(peer.told for peer in peers))
 
@@ -403,11 +344,10 @@ def test_only_so_many_can_listen(monkeypatch: pytest.MonkeyPatch) -> None:
             await Peer(feed).task
         assert refusal.value.problem.code == "BUSY"
 
-    played(scene)
 
+async def test_who_cannot_be_told_everything_at_first_does_not_listen() -> None:
+    async with played() as (stand, feed):
 
-def test_who_cannot_be_told_everything_at_first_does_not_listen() -> None:
-    async def scene(stand: Stand, feed: Feed) -> None:
         async def fail(newly: bool) -> bytes:
             raise OSError("the disk is gone")
 
@@ -416,8 +356,6 @@ def test_who_cannot_be_told_everything_at_first_does_not_listen() -> None:
             await feed.join()
 
         assert not feed.listeners
-
-    played(scene)
 
 
 # ------------------------------------------------------------------------------------------------------------- in bytes

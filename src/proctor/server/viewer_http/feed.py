@@ -9,7 +9,7 @@ Rule 4: lines are bytes here: nothing encodes or decodes them on the event loop.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from starlette.types import Receive, Send
 from proctor.models.control import Code
 from proctor.models.operator import Pending, Waiting
 from proctor.server.runtime.results import make_refusal
-from proctor.server.viewer_http.readers import News, format_event
+from proctor.server.viewer_http.readers import Changes, format_event
 
 LOG: Final = logging.getLogger("proctor.viewer")
 PAUSE_SECONDS: Final = 0.25
@@ -33,8 +33,6 @@ START: Final = {
     "status": 200,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
-Changes = Mapping[str, bytes | None]
-"""Lines by their chains; None: the episode is gone."""
 
 
 class FeedListener:
@@ -87,7 +85,7 @@ class Feed:
     def __init__(
         self,
         whole: Callable[[bool], Awaitable[bytes]],
-        news: Callable[[], Awaitable[News]],
+        news: Callable[[], Awaitable[Changes]],
         pending: Callable[[], list[Waiting]] | None = None,
         *,
         pause: float = PAUSE_SECONDS,
@@ -178,8 +176,7 @@ class Feed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), self._pause)
 
-    def _publish(self, news: News) -> None:
-        changes: Changes = {each.chain: each.line for each in news.lines} | dict.fromkeys(news.gone)
+    def _publish(self, changes: Changes) -> None:
         for listener in self.listeners if changes else ():
             listener.tell(changes)
         before, self._waiting = self._waiting, self._encode_pending()

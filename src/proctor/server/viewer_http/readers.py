@@ -25,7 +25,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -53,6 +53,8 @@ GZIP: Final = 16 + zlib.MAX_WBITS
 KINDS: Final = {kind.__name__: kind for kind in (ValidationError, StateError, ComponentError, RenderingError)}
 CUT_OFF: Final = (OSError, EOFError, msgspec.DecodeError)
 """What is raised where a process has ended in the middle of its answer."""
+Changes: TypeAlias = dict[str, bytes | None]
+"""Lines that are other ones, as JSON, by their chains; None: the episode is there no more."""
 T = TypeVar("T")
 encode: Final = msgspec.json.encode
 _pack: Final = msgspec.msgpack.encode
@@ -82,20 +84,6 @@ class ReaderAnswer(Struct):
     body: bytes = b""
     is_packed: bool = False
     problem: ReadProblem | None = None
-
-
-class LineChange(Struct, array_like=True):
-    """An episode whose line has changed, with the line as JSON."""
-
-    chain: str
-    line: bytes
-
-
-class News(Struct):
-    """What has changed since the last news: lines that are other ones, and episodes that are there no more."""
-
-    lines: list[LineChange] = []
-    gone: list[str] = []
 
 
 class ReadingFailed(Exception):
@@ -267,10 +255,10 @@ class ReaderPool:
         asked = ReadRequest(WHOLE, NEWLY if newly else b"")
         return (await self._quick_turns.run(lambda: self.quick.ask(asked))).body
 
-    async def news(self) -> News:
+    async def news(self) -> Changes:
         """Return what has changed since the last news."""
         answer = await self._quick_turns.run(lambda: self.quick.ask(ReadRequest(NEWS)), must=True)
-        return msgspec.msgpack.decode(answer.body, type=News)
+        return msgspec.msgpack.decode(answer.body, type=Changes)
 
     def close(self) -> None:
         """End both."""
@@ -325,8 +313,7 @@ class Reader:
             case "news":
                 self._keep(self._source.catalog.news())
                 untold, self._untold = self._untold, {}
-                changes = [LineChange(chain, encode(line)) for chain, line in untold.items() if line is not None]
-                return _pack(News(changes, [chain for chain, line in untold.items() if line is None]))
+                return _pack({chain: None if line is None else encode(line) for chain, line in untold.items()})
         row = _ENDPOINTS[asked.name]
         return row.read(self._source, msgspec.json.decode(asked.query, type=row.asks))
 

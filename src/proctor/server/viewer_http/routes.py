@@ -377,8 +377,6 @@ class ViewerRoutes:
 
 
 class _EventStream(Response):
-    """Events for as long as somebody listens."""
-
     def __init__(self, feed: Feed, listener: FeedListener, still: Callable[[], bool]) -> None:
         super().__init__()
         self._feed = feed
