@@ -312,6 +312,20 @@ def hostile_episode(folder: Path, *, session: str = "hostile", begun: float = BE
     return _governed(folder, _attacked, session=session, agent=HOSTILE[:100], seed=1, begun=begun, settings={})
 
 
+def record_events(folder: Path, hall: Hall, scenario: Callable[[Agent], Awaitable[object]], **opening: Any) -> None:
+    """Record what an agent does in a session of its own, whose opening may say something else."""
+
+    async def played() -> None:
+        await scenario(await hall.agent())
+        await hall.session.close("done")
+
+    _run(played())
+    with writing(folder, Clock(1e9)) as writer:
+        for event in hall.events:
+            policy = {"policy": hall.policy.as_document()} | opening
+            writer.record(replace(event, **policy) if isinstance(event, SessionOpened) else event)
+
+
 # ----------------------------------------------------------------------------------------------------- without a session
 def opened(session: str, at: float, environment: str = PLUME, **more: Any) -> SessionOpened:
     fields: dict[str, Any] = {

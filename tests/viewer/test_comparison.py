@@ -33,6 +33,7 @@ from tests.viewer.ledgers import (
     opened,
     plume_episode,
     popper_episode,
+    record_events,
     unknown_episode,
     writing,
 )
@@ -204,25 +205,6 @@ def test_a_chain_that_is_no_episode_is_refused(folder: Path) -> None:
 Scenario = Callable[[Agent], Any]
 
 
-def governed(folder: Path, session: str, scenario: Scenario) -> None:
-    """Record a governed episode of a search."""
-
-    async def played() -> list[Event]:
-        async with asyncio.timeout(PATIENCE):
-            hall = Hall(name=session)
-            await scenario(await hall.agent())
-            await hall.session.close("done")
-            return [
-                replace(event, policy=hall.policy.as_document()) if isinstance(event, SessionOpened) else event
-                for event in hall.events
-            ]
-
-    events = asyncio.run(played())
-    with writing(folder, Clock(1.0)) as writer:
-        for event in events:
-            writer.record(event)
-
-
 async def acts(agent: Agent) -> None:
     await agent.permitted("move")
     await agent.use("move", direction="up")
@@ -272,8 +254,8 @@ async def stops(agent: Agent) -> None:
 def test_governed_episodes_differ_where_their_agents_did(
     tmp_path: Path, scenario: Scenario, what: str, text: str
 ) -> None:
-    governed(tmp_path, "first", acts)
-    governed(tmp_path, "second", scenario)
+    record_events(tmp_path, Hall(name="first"), acts)
+    record_events(tmp_path, Hall(name="second"), scenario)
 
     with Ledger.open(tmp_path) as ledger:
         found = compare_episodes(ledger, "first.1", "second.1")
@@ -365,13 +347,6 @@ def test_a_fork_with_the_recorded_actions_only_ends_earlier(folder: Path, chain:
     assert (UNKNOWN_REWARDS in found.difference.text) is (chain == "shaped.1")
 
 
-def test_what_a_server_would_have_paid_is_not_made_up(folder: Path) -> None:
-    shaped, plainly = (branched(folder, chain, 5, [0]).slice.steps for chain in ("shaped.1", "one.1"))
-
-    assert (shaped.reward[5], shaped.raw_reward[5]) == (None, plainly.raw_reward[5])
-    assert plainly.reward[5] == plainly.raw_reward[5] is not None
-
-
 def test_a_fork_has_the_packets_of_its_way(tmp_path: Path) -> None:
     chain = governed_episode(tmp_path)
 
@@ -394,7 +369,7 @@ def test_actions_after_the_end_are_left_and_a_drift_is_told(tmp_path: Path) -> N
 
     assert (ended.left, ended.slice.steps.ended) == (2, [0, 0, 1])
     assert (ended.head.line.terminated, ended.head.line.state) == (True, "terminated")
-    assert "The way there was not as recorded: it differs at step 3." in drifted.difference.text
+    assert ". The way there was not as recorded: it differs at step 3." in drifted.difference.text
 
 
 @pytest.mark.parametrize(
@@ -452,9 +427,12 @@ def test_a_row_that_cannot_be_read_is_passed_over_with_a_word(tmp_path: Path, se
     assert found.text.endswith(" Rows that cannot be read were passed over: 1 on the left.")
 
 
-def test_the_return_of_a_fork_is_not_known_where_rewards_are_transformed(folder: Path) -> None:
+def test_what_a_server_would_have_paid_is_not_made_up_where_rewards_are_transformed(folder: Path) -> None:
     shaped, plainly = (branched(folder, chain, 5, [0, 0]) for chain in ("shaped.1", "one.1"))
 
+    one, other = shaped.slice.steps, plainly.slice.steps
+    assert (one.reward[5], one.raw_reward[5]) == (None, other.raw_reward[5])
+    assert other.reward[5] == other.raw_reward[5] is not None
     assert shaped.slice.steps.total[4] is not None
     assert (shaped.slice.steps.total[5:], shaped.head.line.total_reward) == ([None, None], None)
     assert plainly.slice.steps.total[-1] == plainly.head.line.total_reward
@@ -466,12 +444,6 @@ def test_a_fork_of_a_governed_episode_says_nothing_of_packets(tmp_path: Path) ->
     found = branched(tmp_path, chain, 12, actions_of(tmp_path, chain)[12:])
 
     assert found.difference.text == SAME_STEPS
-
-
-def test_a_doubt_about_the_way_is_a_sentence_of_its_own(tmp_path: Path) -> None:
-    folder = record(tmp_path / "ledger", Sitting(f"{HERE}Drifting", plays=[Play(actions=[1] * 6)]))
-
-    assert ". The way there was not as recorded" in branched(folder, "boot0.1", 5, [1]).difference.text
 
 
 def test_a_fork_of_a_batch_whose_parts_begin_anew_counts_on(tmp_path: Path) -> None:

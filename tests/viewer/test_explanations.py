@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,21 +14,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
-from msgspec.structs import replace
 
 from proctor.episode.judge import Judge
 from proctor.episode.rules.governance import SENTENCES
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
-from proctor.models.events import EpisodeReset, Event, PacketJudged, SessionOpened
+from proctor.models.events import EpisodeReset, PacketJudged
 from proctor.server.governed.policy import GovernancePolicy
 from proctor.viewer.documents import Explanation
 from proctor.viewer.explanations import Explainer, explain_line, explain_refusals
-from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import BELIEF, DECISION, Agent, Hall, packet, policy_with
-from tests.viewer.ledgers import HOSTILE, Clock, forged_episode, governed_episode, hostile_episode, opened, writing
-
-Changing = Callable[[SessionOpened], SessionOpened]
+from tests.viewer.ledgers import (
+    HOSTILE,
+    Clock,
+    forged_episode,
+    governed_episode,
+    hostile_episode,
+    opened,
+    record_events,
+    writing,
+)
 
 
 async def played(hall: Hall, agent: Agent) -> None:
@@ -43,40 +49,21 @@ async def played(hall: Hall, agent: Agent) -> None:
     await agent.use("move", direction="up")
 
 
-def recorded(
-    folder: Path, policy: GovernancePolicy, scenario: Callable[[Hall, Agent], Any], changed: Changing | None = None
-) -> str:
+def recorded(folder: Path, judged_by: GovernancePolicy, scenario: Callable[[Hall, Agent], Any], **opening: Any) -> str:
     """Record a governed episode under its policy; return its chain."""
-
-    async def scene() -> list[Event]:
-        hall = Hall(policy=policy)
-        await scenario(hall, await hall.agent())
-        await hall.session.close("done")
-        return list(hall.events)
-
-    events: list[Event] = []
-
-    async def gathered() -> None:
-        events.extend(await scene())
-
-    run(gathered())
-    with writing(folder, Clock(1e9)) as writer:
-        for event in events:
-            if isinstance(event, SessionOpened):
-                event = replace(event, policy=policy.as_document())
-                event = event if changed is None else changed(event)
-            writer.record(event)
+    hall = Hall(policy=judged_by)
+    record_events(folder, hall, partial(scenario, hall), **opening)
     return "s.1"
 
 
 def explained(
     folder: Path,
     scenario: Callable[[Hall, Agent], Any] = played,
-    changed: Changing | None = None,
-    policy: GovernancePolicy | None = None,
+    judged_by: GovernancePolicy | None = None,
+    **opening: Any,
 ) -> dict[str, Explanation]:
     """Return what is said of the refused lines of an episode, by their first rules."""
-    chain = recorded(folder, policy or policy_with(), scenario, changed)
+    chain = recorded(folder, judged_by or policy_with(), scenario, **opening)
     with Ledger.open(folder) as ledger:
         found = explain_refusals(ledger, chain)
     return {each.rules[0].rule: each for each in reversed(found.values())}
@@ -146,7 +133,7 @@ async def verifies_late(hall: Hall, agent: Agent) -> None:
 def test_a_policy_that_wants_a_verification_is_explained_with_the_way_to_it(tmp_path: Path) -> None:
     policy = policy_with(quality={"verification_requirement": "VERIFY_ONE"})
 
-    found = explained(tmp_path, verifies_late, policy=policy)["POLICY-1"]
+    found = explained(tmp_path, verifies_late, policy)["POLICY-1"]
 
     assert found.headline.startswith("A decision to act was refused: the policy asks for VERIFY_ONE")
     assert found.way == [
@@ -190,7 +177,7 @@ async def hurries(hall: Hall, agent: Agent) -> None:
 def test_a_rule_of_the_house_is_explained_in_its_own_words(tmp_path: Path) -> None:
     policy = policy_with(rules="ASK-FIRST: approval record before DecisionPacket(CANCEL)")
 
-    found = explained(tmp_path, hurries, policy=policy)["ASK-FIRST"]
+    found = explained(tmp_path, hurries, policy)["ASK-FIRST"]
 
     assert (
         found.headline == "A decision to cancel was refused: DecisionPacket(CANCEL) comes before any approval record."
@@ -214,17 +201,9 @@ def test_a_call_in_safe_mode_is_explained(tmp_path: Path) -> None:
     assert any(each.startswith("escalation") for each in found.obligations)
 
 
-def unreadable(event: SessionOpened) -> SessionOpened:
-    return replace(event, policy={"profile": "sloppy"})
-
-
-def unruly(event: SessionOpened) -> SessionOpened:
-    return replace(event, policy={"rules": "no rule at all"})
-
-
-@pytest.mark.parametrize("changed", [unreadable, unruly], ids=["a profile that is none", "rules that are none"])
-def test_under_a_policy_that_cannot_be_read_a_row_speaks_for_itself(tmp_path: Path, changed: Changing) -> None:
-    found = explained(tmp_path, played, changed)["FSM"]
+@pytest.mark.parametrize("policy", [{"profile": "sloppy"}, {"rules": "no rule at all"}], ids=str)
+def test_under_a_policy_that_cannot_be_read_a_row_speaks_for_itself(tmp_path: Path, policy: dict[str, Any]) -> None:
+    found = explained(tmp_path, policy=policy)["FSM"]
 
     assert found.headline.startswith("A WRITE directive was refused: no decision to act stands behind it")
     assert found.reason.startswith("TaskDirectivePacket(WRITE) is not legal in S1_SENSE")
@@ -234,10 +213,8 @@ def test_under_a_policy_that_cannot_be_read_a_row_speaks_for_itself(tmp_path: Pa
 
 
 def test_from_the_line_on_that_is_judged_differently_now_rows_speak_for_themselves(tmp_path: Path) -> None:
-    def stricter(event: SessionOpened) -> SessionOpened:
-        return replace(event, policy={"rules": "NEVER: approval record before BeliefUpdatePacket"})
-
-    chain = recorded(tmp_path, policy_with(), played, stricter)
+    stricter = {"rules": "NEVER: approval record before BeliefUpdatePacket"}
+    chain = recorded(tmp_path, policy_with(), played, policy=stricter)
     with Ledger.open(tmp_path) as ledger:
         found = list(explain_refusals(ledger, chain).values())
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -98,8 +98,8 @@ class ForkResult:
 
 def state_at(ledger: Ledger, chain: str, step: int) -> EpisodeSnapshot:
     """Return where the episode stood after so many steps; a ValidationError if it had fewer, or cannot be replayed."""
-    with _replay_to_step(ledger, chain, step) as (driver, way, _):
-        return way.standing(driver)
+    with _replay_to_step(ledger, chain, step) as (_, standing, _, _):
+        return standing
 
 
 def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> ForkResult:
@@ -108,8 +108,7 @@ def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) 
     An action is said as on the wire; where the wire has `{"action": value}`, the value alone will do. One that the
     environment does not take is a ValidationError; those after the end of the episode are left.
     """
-    with _replay_to_step(ledger, chain, step) as (driver, way, rows):
-        standing = way.standing(driver)
+    with _replay_to_step(ledger, chain, step) as (driver, standing, has_scenes, rows):
         rest = (row for row in rows if isinstance(row.event, EpisodeStepped | BatchStepped))
         branch: list[BranchStep] = []
         last: EpisodeSnapshot | StepOutcome = standing
@@ -117,7 +116,7 @@ def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) 
         while len(branch) < len(actions) and last.terminated is not True and last.truncated is not True:
             action = actions[len(branch)]
             said = _encode_action(driver, action)
-            last = _take_action(driver, action, said, scene=way.has_scenes)
+            last = _take_action(driver, action, said, scene=has_scenes)
             then = next(rest, None)
             recorded = None if then is None else _outcome_from_row(then)
             branch.append(BranchStep(step + len(branch) + 1, last, recorded, _decode(said)))
@@ -125,78 +124,67 @@ def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) 
 
 
 @contextmanager
-def _replay_to_step(ledger: Ledger, chain: str, step: int) -> Iterator[tuple[Driver, "_ReplayProgress", Iterator[Row]]]:
-    """Yield an environment that has been driven up to a step, the way there, and the rows that follow."""
+def _replay_to_step(
+    ledger: Ledger, chain: str, step: int
+) -> Iterator[tuple[Driver, EpisodeSnapshot, bool, Iterator[Row]]]:
+    """Yield an environment that was driven up to a step, where it stands, whether the record has scenes, and the rows that follow."""
+    first: RowComparison | None = None
+    last: RowComparison | None = None
+    found: EnvOutput | BatchOutput | None = None
+    total = _Totals(0.0, 0.0)
+    has_scenes = False
     try:
         with DriverCache() as driver_cache, open_rows(ledger, chain) as rows:
-            way = _ReplayProgress()
             for each in replay_rows(read_opening(rows, chain), rows, driver_cache=driver_cache):
-                way.add(each)
+                if each.found is None:
+                    raise ValidationError(f"the environment failed on the way: {each.differences[0]}")
+                first = first or (each if each.differences else None)
+                has_scenes = has_scenes or (isinstance(each.event, EpisodeReset) and has_scene(each.event))
+                total, last, found = _add_rewards(total, each), each, each.found
                 if each.step == step:
                     break
             driver = driver_cache.current
-            if driver is None or way.step != step:
-                raise way.missing_step_error(step)
-            yield driver, way, rows
+            if driver is None or last is None or found is None or last.step != step:
+                expected = f"0, which is the reset, to {0 if last is None else last.step}"
+                raise ValidationError("this episode has no such step", found=step, expected=expected)
+            yield driver, _take_snapshot(driver, last.step, found, first, total), has_scenes, rows
     except EnvironmentFailure as problem:
         raise ValidationError(f"the environment does not say where it stands: {problem}") from problem
 
 
-class _ReplayProgress:
-    def __init__(self) -> None:
-        self.step = -1
-        self.has_scenes = False
-        """Whether the record has pictures."""
-        self._total_reward: Any = 0.0
-        self._raw_total: Any = 0.0
-        self._last: RowComparison | None = None
-        self._first: RowComparison | None = None
+class _Totals(NamedTuple):
+    """The sums of what was paid and of what the environment gave; of a batch they are arrays."""
 
-    def add(self, each: RowComparison) -> None:
-        """Take one more row."""
-        if each.found is not None:
-            self.step = each.step
-        self._last = each
-        if each.differences and self._first is None:
-            self._first = each
-        event, found = each.event, each.found
-        if isinstance(event, EpisodeReset):
-            self.has_scenes = has_scene(event)
-        elif isinstance(event, EpisodeStepped) and isinstance(found, EnvOutput):
-            self._total_reward += event.reward or 0.0
-            self._raw_total += found.reward or 0.0
-        elif isinstance(event, BatchStepped) and isinstance(found, BatchOutput):
-            self._total_reward = self._total_reward + parse_array(event.rewards)
-            self._raw_total = self._raw_total + parse_array(found.reward)
+    paid: Any
+    raw: Any
 
-    def missing_step_error(self, step: int) -> ValidationError:
-        """Return why the step was not reached."""
-        if self._last is not None and self._last.found is None:
-            return ValidationError(f"the environment failed on the way: {self._last.differences[0]}")
-        return ValidationError(
-            "this episode has no such step", found=step, expected=f"0, which is the reset, to {max(self.step, 0)}"
-        )
 
-    def standing(self, driver: Driver) -> EpisodeSnapshot:
-        """Return where the episode stands now."""
-        found = None if self._last is None else self._last.found
-        if found is None:
-            raise self.missing_step_error(self.step)
-        answer = _outcome_from_output(None, found)
-        first = self._first
-        return EpisodeSnapshot(
-            self.step,
-            call_environment(driver.state),
-            answer.observation,
-            answer.metadata,
-            call_environment(lambda: driver.scene(begins=True)),
-            _to_json_number(self._total_reward),
-            _to_json_number(self._raw_total),
-            answer.terminated,
-            answer.truncated,
-            None if first is None else first.differences[0],
-            None if first is None else first.step,
-        )
+def _add_rewards(total: _Totals, each: RowComparison) -> _Totals:
+    event, found = each.event, each.found
+    if isinstance(event, EpisodeStepped) and isinstance(found, EnvOutput):
+        return _Totals(total.paid + (event.reward or 0.0), total.raw + (found.reward or 0.0))
+    if isinstance(event, BatchStepped) and isinstance(found, BatchOutput):
+        return _Totals(total.paid + parse_array(event.rewards), total.raw + parse_array(found.reward))
+    return total
+
+
+def _take_snapshot(
+    driver: Driver, step: int, found: EnvOutput | BatchOutput, first: RowComparison | None, total: _Totals
+) -> EpisodeSnapshot:
+    answer = _outcome_from_output(None, found)
+    return EpisodeSnapshot(
+        step,
+        call_environment(driver.state),
+        answer.observation,
+        answer.metadata,
+        call_environment(lambda: driver.scene(begins=True)),
+        _to_json_number(total.paid),
+        _to_json_number(total.raw),
+        answer.terminated,
+        answer.truncated,
+        None if first is None else first.differences[0],
+        None if first is None else first.step,
+    )
 
 
 def _take_action(driver: Driver, action: Any, said: bytes, *, scene: bool) -> StepOutcome:
