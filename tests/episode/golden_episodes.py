@@ -16,11 +16,7 @@ from tests.episode.scripts import Golden, Script
 FOLDER: Final = Path(__file__).parent / "goldens"
 LIMITS: Final = Limits(open_episodes=2, open_tasks=3)
 TEMPLATES: Final = golden_templates.SHELF.goldens
-GOLDENS: Final[dict[str, Golden]] = {
-    **golden_rules.SHELF.goldens,
-    **golden_invariants.SHELF.goldens,
-    **TEMPLATES,
-}
+GOLDENS: Final[dict[str, Golden]] = {**golden_rules.SHELF.goldens, **golden_invariants.SHELF.goldens, **TEMPLATES}
 
 
 def stream_of(script: Script) -> bytes:

@@ -156,8 +156,7 @@ def inv_007_keeps(s: Script) -> None:
 @golden("INV-007-breaks")
 def inv_007_breaks(s: Script) -> None:
     token = s.authorizes(uses=3)
-    reading = s.author.token("valve", operations=("read",))
-    s.takes(reading, "S5")
+    reading = s.takes(s.author.token("valve", operations=("read",)), "S5")
     s.refuses(s.author.directive("pump", safety="WRITE", token=token), "S5", "INV-007")
     s.refuses(s.author.directive(None, safety="WRITE", token=token, method="code"), "S5", "INV-007")
     s.refuses(s.author.directive("valve", safety="WRITE", token=reading), "S5", "INV-007")

@@ -222,8 +222,7 @@ def safety_1_breaks(s: Script) -> None:
 def layer_1_keeps(s: Script) -> None:
     s.opens(layer_rules="error")
     token = s.authorizes(issuer=1)
-    other = s.author.token("valve", issuer=5)
-    s.takes(other, "S5")
+    other = s.takes(s.author.token("valve", issuer=5), "S5")
     s.takes(s.author.revocation(token), "S5")
     s.takes(s.author.alert("WARNING", revokes=[other]), "S5")
 
@@ -231,8 +230,7 @@ def layer_1_keeps(s: Script) -> None:
 @golden("LAYER-1-breaks")
 def layer_1_breaks(s: Script) -> None:
     s.decides("ACT")
-    token = s.author.token("valve", issuer=3)
-    s.takes(token, "S5", "LAYER-1")
+    token = s.takes(s.author.token("valve", issuer=3), "S5", "LAYER-1")
     s.takes(s.author.revocation(token, layer=5), "S5", "LAYER-1")
     s.takes(s.author.alert("WARNING", revokes=[token], layer=1), "S5", "LAYER-1")
 
@@ -305,11 +303,9 @@ def e3_breaks(s: Script) -> None:
     s.refuses(s.author.belief(), "S4", "E3", "S4")
     s.refuses(s.author.record("close"), "S4", "FSM", "E3", "INV-008")
     s.takes(s.author.plan(), "S4")
-    asked = s.author.directive("gauge")
-    s.takes(asked, "S4")
+    asked = s.takes(s.author.directive("gauge"), "S4")
     s.takes(s.author.result(asked), "S4")
-    seen = s.author.observation({"level": 3})
-    s.takes(seen, "S4")
+    seen = s.takes(s.author.observation({"level": 3}), "S4")
     s.refuses(s.author.belief(), "S4", "E3", "S4")
     s.takes(s.author.belief(evidence=[seen]), "S2")
     s.refuses(s.author.record("close"), "S2", "FSM", "E3")
@@ -319,10 +315,8 @@ def e3_breaks(s: Script) -> None:
 def s4_keeps(s: Script) -> None:
     s.decides("VERIFY_FIRST")
     s.takes(s.author.plan(), "S4")
-    asked = s.author.directive("gauge")
-    s.takes(asked, "S4")
-    told = s.author.result(asked, "FAILURE", routing=PARTLY)
-    s.takes(told, "S4")
+    asked = s.takes(s.author.directive("gauge"), "S4")
+    told = s.takes(s.author.result(asked, "FAILURE", routing=PARTLY), "S4")
     s.takes(s.author.belief(evidence=[told]), "S2")
 
 
@@ -341,8 +335,7 @@ def s4_breaks(s: Script) -> None:
 @golden("E4-keeps")
 def e4_keeps(s: Script) -> None:
     token = s.authorizes()
-    asked = s.author.directive("valve", safety="WRITE", token=token)
-    s.takes(asked, "S6")
+    asked = s.takes(s.author.directive("valve", safety="WRITE", token=token), "S6")
     s.takes(s.author.result(asked), "S6")
     s.takes(s.author.belief(), "S7")
 
@@ -418,8 +411,7 @@ def s8_breaks(s: Script) -> None:
 @golden("E6-keeps")
 def e6_keeps(s: Script) -> None:
     first = s.executes()
-    second = s.author.directive("gauge")
-    s.takes(second, "S6")
+    second = s.takes(s.author.directive("gauge"), "S6")
     s.takes(s.author.result(second, "FAILURE"), "S6")
     s.takes(s.author.result(first, "CANCELLED"), "S6")
     s.takes(s.author.belief(), "S2")

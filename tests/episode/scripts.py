@@ -6,7 +6,7 @@ Rule 2: a script never asks the machine anything.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ START: Final = datetime(2025, 1, 1, tzinfo=UTC)
 STATE: Final = {state.value[:2]: state.value for state in ProtocolState}
 
 Line = AnyPacket | Record | bytes
+LineT = TypeVar("LineT", bound=Line)
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -51,11 +52,12 @@ class Script:
         self._authors[correlation_id] = author
         return author
 
-    def takes(self, line: Line, state: str, *warnings: str) -> None:
-        """Add a line that is accepted and leads to `state`."""
+    def takes(self, line: LineT, state: str, *warnings: str) -> LineT:
+        """Add a line that is accepted and leads to `state`, and return it."""
         self._add(line, "accepted", (), warnings, state)
         if isinstance(line, Packet):
             self._accepted[line.header.correlation_id] = line.header.packet_id
+        return line
 
     def refuses(self, line: Line, state: str | None, *rules: str, warnings: tuple[str, ...] = ()) -> None:
         """Add a line that breaks `rules` and leaves the episode in `state`; the chain goes on from the line before."""
@@ -77,9 +79,7 @@ class Script:
 
     def senses(self) -> AnyPacket:
         """Begin the episode: one observation, S1."""
-        packet = self.author.observation({"level": 3})
-        self.takes(packet, "S1")
-        return packet
+        return self.takes(self.author.observation({"level": 3}), "S1")
 
     def models(self) -> AnyPacket:
         """Go on to S2: an observation and a belief."""
@@ -90,40 +90,31 @@ class Script:
     def decides(self, outcome: str, **said: Any) -> Packet[Decision]:
         """Go on to S3, or S4 for VERIFY_FIRST."""
         self.models()
-        packet = self.author.decision(outcome, **said)
-        self.takes(packet, "S4" if outcome == DecisionOutcome.VERIFY_FIRST else "S3")
-        return packet
+        return self.takes(
+            self.author.decision(outcome, **said), "S4" if outcome == DecisionOutcome.VERIFY_FIRST else "S3"
+        )
 
     def executes(self, **said: Any) -> Packet[Directive]:
         """Go on to S6 with one READ directive that waits for its result; `said` is about the decision."""
         self.decides("ACT", **said)
-        packet = self.author.directive("gauge")
-        self.takes(packet, "S6")
-        return packet
+        return self.takes(self.author.directive("gauge"), "S6")
 
     def authorizes(self, **said: Any) -> Packet[Token]:
         """Go on to S5 with one token for the tool "valve"; `said` is about the token."""
         self.decides("ACT")
-        packet = self.author.token("valve", **said)
-        self.takes(packet, "S5")
-        return packet
+        return self.takes(self.author.token("valve", **said), "S5")
 
     def reads_in_s4(self) -> Packet[TaskResult]:
         """Go on to S4 with a plan, a READ directive and its success."""
         self.decides("VERIFY_FIRST")
         self.takes(self.author.plan(), "S4")
-        asked = self.author.directive("gauge", task_type="verification")
-        self.takes(asked, "S4")
-        told = self.author.result(asked)
-        self.takes(told, "S4")
-        return told
+        asked = self.takes(self.author.directive("gauge", task_type="verification"), "S4")
+        return self.takes(self.author.result(asked), "S4")
 
     def verifies(self) -> AnyPacket:
         """Go on to S4 with all that the verification needs but its belief; the evidence is returned."""
         self.reads_in_s4()
-        seen = self.author.observation({"level": 3})
-        self.takes(seen, "S4")
-        return seen
+        return self.takes(self.author.observation({"level": 3}), "S4")
 
     def reviews(self) -> None:
         """Go on to S7: a deferral."""

@@ -698,14 +698,7 @@ PROPER: dict[str, tuple[Callable[[Walk], Wire], ...]] = {
     "DECIDE_CANCEL": (Walk.believe,),
     "DECIDE_AFRESH": (Walk.decide,),
     "AUTHORIZE": (Walk.issue, Walk.act, Walk.act, Walk.act),
-    "EXECUTE": (
-        Walk.act,
-        Walk.observe,
-        Walk.believe,
-        Walk.believe,
-        Walk.conclude,
-        Walk.conclude,
-    ),
+    "EXECUTE": (Walk.act, Walk.observe, *[Walk.believe] * 2, *[Walk.conclude] * 2),
     "SETTLE": (Walk.believe, Walk.observe, Walk.decide, Walk.decide, Walk.close),
     "REVIEW": (Walk.believe, Walk.observe, Walk.observe, Walk.close),
     "ESCALATE_DUE": (Walk.escalate,),
@@ -713,17 +706,7 @@ PROPER: dict[str, tuple[Callable[[Walk], Wire], ...]] = {
     "SAFEMODE": (Walk.believe, Walk.notice, Walk.critical, Walk.clear, Walk.clear, Walk.clear_from_afar, Walk.close),
     "CLOSED": (Walk.observe, Walk.close, Walk.open, Walk.notice),
 }
-ANYWHERE = (
-    Walk.notice,
-    Walk.revoke,
-    Walk.revoke,
-    Walk.revoke,
-    Walk.queue,
-    Walk.queue,
-    Walk.approve,
-    Walk.approve,
-    Walk.critical,
-)
+ANYWHERE = (Walk.notice, *[Walk.revoke] * 3, *[Walk.queue] * 2, *[Walk.approve] * 2, Walk.critical)
 ANYTHING: tuple[Callable[[Walk], Wire], ...] = (
     Walk.observe,
     Walk.believe,

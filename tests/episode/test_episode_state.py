@@ -221,8 +221,7 @@ def test_a_directive_waits_until_its_deadline_and_uses_its_token_once() -> None:
     stage = Stage()
     token = stage.authorizes(uses=3, used=1)
     budgets = replace(BUDGETS, time_budget_seconds=90)
-    write = stage.author.directive("valve", safety="WRITE", token=token, timeout=30, budgets=budgets)
-    stage.takes(write, "S6")
+    write = stage.takes(stage.author.directive("valve", safety="WRITE", token=token, timeout=30, budgets=budgets), "S6")
     now = after(stage).clock
 
     (task,) = after(stage).tasks.values()
@@ -272,8 +271,7 @@ def test_once_a_verification_has_begun_no_token_comes_any_more(first: Callable[[
 def test_a_result_also_begins_a_verification() -> None:
     stage = lenient()
     stage.decides("VERIFY_FIRST")
-    asked = read(stage)
-    stage.takes(asked, "S4", "E3")
+    asked = stage.takes(read(stage), "S4", "E3")
     stage.takes(stage.author.result(asked), "S4")
     stage.refuses(stage.author.token("valve"), "S4", "E3")
 
@@ -283,11 +281,9 @@ def test_evidence_counts_from_the_packet_after_the_decision_to_verify() -> None:
     stage.models()
     before = stage.lines[-2]
     stage.takes(stage.author.decision("VERIFY_FIRST"), "S4")
-    seen = observation(stage)
-    stage.takes(seen, "S4")
+    seen = stage.takes(observation(stage), "S4")
     stage.takes(stage.author.plan(), "S4")
-    asked = read(stage)
-    stage.takes(asked, "S4")
+    asked = stage.takes(read(stage), "S4")
     stage.takes(stage.author.result(asked), "S4")
 
     assert b"pkt_stage_1" in before
@@ -298,16 +294,14 @@ def test_evidence_counts_from_the_packet_after_the_decision_to_verify() -> None:
 def test_a_second_token_does_not_come_first() -> None:
     stage = lenient()
     stage.decides("VERIFY_FIRST")
-    token = stage.author.token("valve")
-    stage.takes(token, "S4")
+    stage.takes(stage.author.token("valve"), "S4")
     stage.refuses(stage.author.token("valve"), "S4", "E3")
 
 
 def test_an_answer_of_a_human_in_a_verification_is_observed_evidence() -> None:
     stage = Stage()
     stage.reads_in_s4()
-    seen = words(stage)
-    stage.takes(seen, "S4")
+    seen = stage.takes(words(stage), "S4")
     stage.takes(stage.author.belief(evidence=[seen]), "S2")
 
 
@@ -316,8 +310,7 @@ def test_what_was_observed_stays_observed() -> None:
     seen = stage.verifies()
     guess = replace(OBSERVED, status=EpistemicStatus.HYPOTHESIZED)
     stage.takes(stage.author.observation({"level": 3}, epistemics=guess), "S4")
-    asked = read(stage)
-    stage.takes(asked, "S4")
+    asked = stage.takes(read(stage), "S4")
     stage.takes(stage.author.result(asked, "FAILURE"), "S4")
     stage.takes(stage.author.belief(evidence=[seen]), "S2")
 
@@ -326,8 +319,7 @@ def test_what_was_observed_stays_observed() -> None:
 def test_any_alert_may_revoke_tokens(kind: str) -> None:
     stage = Stage()
     token = stage.authorizes()
-    kept = stage.author.token("valve")
-    stage.takes(kept, "S5")
+    kept = stage.takes(stage.author.token("valve"), "S5")
     stage.takes(stage.author.alert("INFO", type=kind, revokes=[token, "token_unknown"]), "S5")
 
     assert {name: token.revoked for name, token in after(stage).tokens.items()} == {
@@ -353,8 +345,7 @@ def test_a_budget_can_be_overrun_in_a_verification_too(policy: str, end: str) ->
     stage = Stage(Settings(on_overrun=policy))  # type: ignore[arg-type]  # a setting may be given as its word
     stage.decides("VERIFY_FIRST")
     stage.takes(stage.author.plan(), "S4")
-    asked = read(stage)
-    stage.takes(asked, "S4")
+    asked = stage.takes(read(stage), "S4")
     stage.takes(stage.author.result(asked, cost=ExecutionMetadata(tokens_used=10_001)), end)
 
     assert stage.path == ("S4", "S4", end)
@@ -363,8 +354,7 @@ def test_a_budget_can_be_overrun_in_a_verification_too(policy: str, end: str) ->
 def test_an_overrun_that_is_escalated_leaves_the_tokens() -> None:
     stage = Stage(Settings(on_overrun="escalate"))  # type: ignore[arg-type]  # a setting may be given as its word
     token = stage.authorizes(uses=2)
-    write = stage.author.directive("valve", safety="WRITE", token=token)
-    stage.takes(write, "S6")
+    write = stage.takes(stage.author.directive("valve", safety="WRITE", token=token), "S6")
     stage.takes(stage.author.directive("valve", safety="WRITE", token=token), "S6")
     stage.takes(stage.author.result(write, cost=ExecutionMetadata(tokens_used=10_001)), "S8")
 

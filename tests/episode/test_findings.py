@@ -204,14 +204,8 @@ FINDINGS: list[tuple[Last, Told]] = [
         lambda s: edited(s.author.revocation(s.authorizes()), {"/payload/token_id": "token_other"}),
         ("S5", "/payload/token_id", "there is no token token_other to revoke"),
     ),
-    (
-        dangling,
-        ("E6", TYPE, "directives without a result: task_stage_4; a result with CANCELLED also closes one"),
-    ),
-    (
-        dangling,
-        ("S6", TYPE, "directives without a result: task_stage_4; a result with CANCELLED also closes one"),
-    ),
+    (dangling, ("E6", TYPE, "directives without a result: task_stage_4; a result with CANCELLED also closes one")),
+    (dangling, ("S6", TYPE, "directives without a result: task_stage_4; a result with CANCELLED also closes one")),
     (closing, ("E6", "", "directives without a result: task_stage_4; a result with CANCELLED also closes one")),
     (closing, ("INV-011", "", "the episode cannot close with open tasks: task_stage_4")),
     (
@@ -345,10 +339,7 @@ FINDINGS: list[tuple[Last, Told]] = [
         lambda s: s.author.revocation(s.authorizes(), layer=5),
         ("LAYER-1", "/header/layer_source", "a token is revoked by Integrity"),
     ),
-    (
-        cleared_by_another,
-        ("LAYER-2", "/header/layer_source", "only Integrity or layer 1 lifts safe mode"),
-    ),
+    (cleared_by_another, ("LAYER-2", "/header/layer_source", "only Integrity or layer 1 lifts safe mode")),
     (lambda s: s.author.record("approval", by="system"), ("RECORD-1", "/by", "only the operator approves")),
     (
         then(lambda s: s.senses(), lambda s: s.author.record("open")),

@@ -477,18 +477,7 @@ def _queue(_walk: Walk, _choices: st.DataObject) -> Drawn:
     return "QueueUpdatePacket", {"anything": [1]}
 
 
-KINDS = (
-    _observation,
-    _belief,
-    _decision,
-    _plan,
-    _token,
-    _directive,
-    _result,
-    _escalation,
-    _alert,
-    _queue,
-)
+KINDS = (_observation, _belief, _decision, _plan, _token, _directive, _result, _escalation, _alert, _queue)
 
 TestJudgeAndModel = JudgeAndModel.TestCase
 TestJudgeAndModel.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

@@ -10,7 +10,7 @@ from proctor.ledger.reader import Ledger
 from proctor.ledger.rows import Tombstone
 from proctor.ledger.verify import verify
 from proctor.models.events import Event
-from tests.ledger.damage import LONG
+from tests.ledger.damage import LONG, drop_chains
 from tests.ledger.session_events import (
     SIGNER,
     altered,
@@ -227,14 +227,6 @@ def test_a_tombstone_that_was_touched_is_found(tmp_path: Path, statement: str) -
 def test_a_tombstone_covers_no_other_chain(tmp_path: Path) -> None:
     path = written(tmp_path, session("s", episodes=2))
     prune(path, ["s.1"], SIGNER)
-    connection = sqlite3.connect(path)
-    for statement in (
-        "DELETE FROM seals WHERE number IN (SELECT number FROM rows WHERE chain = (SELECT first FROM chains WHERE name = 's.2'))",
-        "DELETE FROM rows WHERE chain = (SELECT first FROM chains WHERE name = 's.2')",
-        "DELETE FROM chains WHERE name = 's.2'",
-    ):
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
+    drop_chains(path, "s.2")
 
     assert "s.2" in {finding.chain for finding in verify(path).findings}

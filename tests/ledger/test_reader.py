@@ -81,15 +81,6 @@ def test_an_episode_is_summed_up(tmp_path: Path) -> None:
     )
 
 
-def test_a_summary_is_the_same_whether_the_server_ended_the_chain_or_not(tmp_path: Path) -> None:
-    """Of an ended chain four rows are read; of others, as here after the server's row has gone, all of them."""
-    path = written(tmp_path, session("s", steps=5))
-    quick = found(path, "s.1")
-    altered(path, "DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
-
-    assert found(path, "s.1") == quick
-
-
 def test_a_batch_and_an_open_episode_are_summed_up(tmp_path: Path) -> None:
     path = written(tmp_path, [opened(num_envs=2), batch_reset(), batch_step(number=1), batch_step(number=2)])
 
@@ -273,30 +264,25 @@ STORY: list[Event] = [
 END: list[Event] = [closed(steps=1, outcome="open", state="S9_SAFEMODE"), left()]
 
 
-def summed_up(path: Path) -> EpisodeSummary:
-    with Ledger.open(path) as ledger:
-        return ledger.find("s.1")
-
-
 def told(one: EpisodeSummary) -> tuple[str, str, int | None, str | None]:
     return one.agent, one.tier, one.refusals, one.state
 
 
 def test_agents_refusals_and_the_state_are_told_of_an_open_episode(tmp_path: Path) -> None:
-    assert told(summed_up(written(tmp_path, STORY))) == ("one +1", "process", 2, "S3_DECIDE")
+    assert told(found(written(tmp_path, STORY)), "s.1") == ("one +1", "process", 2, "S3_DECIDE")
 
 
 def test_they_are_told_of_an_ended_one_whether_its_rows_are_read_or_not(tmp_path: Path) -> None:
     path = written(tmp_path, [*STORY, *END])
-    quick = summed_up(path)
+    quick = found(path, "s.1")
     altered(path, "DELETE FROM rows WHERE number = (SELECT last + 1 FROM chains WHERE name = 's.1')")
 
     assert told(quick) == ("one +1", "process", 2, "S9_SAFEMODE")
-    assert summed_up(path) == quick
+    assert found(path, "s.1") == quick
 
 
 def test_a_chain_that_ends_without_a_word_still_has_its_state(tmp_path: Path) -> None:
-    one = summed_up(written(tmp_path, [*STORY, left()]))
+    one = found(written(tmp_path, [*STORY, left()]), "s.1")
 
     assert (one.reason, *told(one)) == (None, "one +1", "process", 2, "S3_DECIDE")
 
@@ -324,7 +310,7 @@ def test_a_file_of_an_earlier_version_is_read_and_verified(tmp_path: Path) -> No
 
     assert verify(path).ok
     # It is read whole, for its end does not say it: nobody is told to have been alone who was not.
-    assert told(summed_up(path)) == ("one +1", "process", 2, "S9_SAFEMODE")
+    assert told(found(path, "s.1")) == ("one +1", "process", 2, "S9_SAFEMODE")
 
 
 @pytest.mark.parametrize(
@@ -344,21 +330,20 @@ def test_an_end_that_says_other_refusals_agents_or_another_state_is_found(
     path = written(tmp_path, [*STORY, *END], signer=None)
     changed_ends(path, change)
 
-    found = verify(path)
-
-    assert [each.what for each in found.findings] == ["what the server says of its agents and refusals is another"]
-
-
-def test_agents_are_told_in_few_words() -> None:
-    assert [format_agents(names) for names in ([], ["a"], ["a", "b", "c"])] == ["", "a", "a +2"]
+    assert [each.what for each in verify(path).findings] == [
+        "what the server says of its agents and refusals is another"
+    ]
 
 
 def test_the_state_of_an_episode_that_was_closed_without_one_is_the_last_that_was_judged(tmp_path: Path) -> None:
-    one = summed_up(written(tmp_path, [*STORY, closed(steps=1, reason="lost"), left()]))
+    one = found(written(tmp_path, [*STORY, closed(steps=1, reason="lost"), left()]), "s.1")
 
     assert (one.reason, one.state) == ("lost", "S3_DECIDE")
 
 
-def test_more_agents_than_are_remembered_are_told_as_such() -> None:
-    assert format_agents([f"n{number}" for number in range(MOST_AGENTS)]) == "n0 +15 or more"
-    assert format_agents(["n0", "n1"]) == "n0 +1"
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [([], ""), (["a"], "a"), (["a", "b", "c"], "a +2"), ([f"n{n}" for n in range(MOST_AGENTS)], "n0 +15 or more")],
+)
+def test_agents_are_told_in_few_words(names: list[str], words: str) -> None:
+    assert format_agents(names) == words

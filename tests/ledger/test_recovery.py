@@ -1,10 +1,10 @@
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from proctor.errors import ComponentError
 from proctor.ledger.reader import Ledger
+from proctor.ledger.recovery import UnfinishedSession
 from proctor.ledger.rows import RunBegan
 from proctor.ledger.verify import verify
 from proctor.models.events import Event, SessionResumed, encode_event
@@ -32,6 +32,15 @@ def lines(events: list[Event]) -> list[bytes]:
     return [encode_event(event) for event in events]
 
 
+def unfinished(folder: Path) -> list[UnfinishedSession]:
+    """Return what the next run finds open."""
+    into = writer(folder, boot="next")
+    try:
+        return into.unfinished()
+    finally:
+        into.close()
+
+
 def test_a_session_that_nobody_closed_comes_back_whole(tmp_path: Path) -> None:
     story: list[Event] = [reset(observation=LONG), step(number=1), failure(request_id=99), step(number=2)]
     written(tmp_path, [*session("gone"), opened(), *episode(epoch=0, steps=4), *story])
@@ -56,9 +65,7 @@ def test_sessions_come_back_in_order_of_opening_wherever_they_stand(tmp_path: Pa
         tmp_path, [opened("c"), failure("c", request_id=3), opened("b"), *episode("b", 2, 1), opened("a"), reset("a")]
     )
 
-    into = writer(tmp_path, boot="c")
-    found = into.unfinished()
-    into.close()
+    found = unfinished(tmp_path)
 
     assert [each.opened.session for each in found] == ["c", "b", "a"]
     assert [each.all_epochs for each in found] == [0, 2, 1]
@@ -79,9 +86,7 @@ def test_a_chain_goes_on_in_the_next_run_and_the_one_after_it(tmp_path: Path) ->
     with Ledger.open(path) as ledger:
         assert [(each.steps, each.total_reward) for each in ledger.episodes()] == [(3, 1.5), (1, 0.5)]
     assert verify(path, public=SIGNER.public).ok
-    into = writer(tmp_path)
-    assert into.unfinished() == []
-    into.close()
+    assert unfinished(tmp_path) == []
 
 
 def test_steps_of_agents_in_earlier_chains_are_counted(tmp_path: Path) -> None:
@@ -98,9 +103,7 @@ def test_steps_of_agents_in_earlier_chains_are_counted(tmp_path: Path) -> None:
         ],
     )
 
-    into = writer(tmp_path)
-    (found,) = into.unfinished()
-    into.close()
+    (found,) = unfinished(tmp_path)
 
     assert (found.steps_before, found.agent_steps_before) == (2, 1)
 
@@ -110,9 +113,7 @@ def test_a_batch_comes_back_with_its_latest_epoch(tmp_path: Path) -> None:
         tmp_path, [opened(num_envs=2), batch_reset(), batch_step(size=300), batch_reset(epoch=2, mask=b"[true,false]")]
     )
 
-    into = writer(tmp_path)
-    (found,) = into.unfinished()
-    into.close()
+    (found,) = unfinished(tmp_path)
 
     assert found.all_epochs == 2
     assert lines(found.events)[1] == encode_event(batch_step(size=300))
@@ -121,9 +122,7 @@ def test_a_batch_comes_back_with_its_latest_epoch(tmp_path: Path) -> None:
 def test_digests_come_back_where_values_were_not_kept(tmp_path: Path) -> None:
     written(tmp_path, [opened(), reset()], observations="digest")
 
-    into = writer(tmp_path)
-    (found,) = into.unfinished()
-    into.close()
+    (found,) = unfinished(tmp_path)
 
     assert found.digests == [rows(tmp_path, "s.1")[1].digest]
     assert bytes(found.events[0].observation) == b"null"  # type: ignore[union-attr]
@@ -146,16 +145,15 @@ def test_a_run_says_which_sessions_it_found_open_and_where_the_one_before_ended(
 def test_a_chain_that_was_touched_is_said_to_be_damaged(tmp_path: Path) -> None:
     path = written(tmp_path, [opened("a"), reset("a"), step("a"), opened("b"), reset("b"), step("b")])
     number = rows(path, "a.1")[2].number
-    connection = sqlite3.connect(path)
-    connection.execute(
-        "UPDATE rows SET body = CAST(replace(CAST(body AS TEXT), ':0.5', ':0.7') AS BLOB) WHERE number = ?", (number,)
+    altered(
+        path,
+        (
+            "UPDATE rows SET body = CAST(replace(CAST(body AS TEXT), ':0.5', ':0.7') AS BLOB) WHERE number = ?",
+            (number,),
+        ),
     )
-    connection.commit()
-    connection.close()
 
-    into = writer(tmp_path)
-    damages = {each.opened.session: each.damage for each in into.unfinished()}
-    into.close()
+    damages = {each.opened.session: each.damage for each in unfinished(tmp_path)}
 
     assert f"row {number} " in damages["a"]
     assert damages["b"] == ""

@@ -80,9 +80,17 @@ class Author(PacketWriter):
             integrates = (
                 () if isinstance(grounds, fields.Evidence) else [each for each in grounds if isinstance(each, Packet)]
             )
+        if isinstance(changes, Mapping):
+            # New values in one domain, with nothing believed before.
+            changes = [
+                fields.BeliefChange(
+                    domain, key, encode_raw(value, f"/payload/belief_changes/{index}/new_value"), fields.NULL
+                )
+                for index, (key, value) in enumerate(changes.items())
+            ]
         payload = fields.BeliefUpdate(
             update_type=parse_word(enums.UpdateType, type, "/payload/update_type"),
-            belief_changes=_list_changes(changes, domain),
+            belief_changes=list(changes),
             evidence_integration=[_packet_id(packet) for packet in integrates] or None,
         )
         return self.packet(payload, **said)
@@ -312,15 +320,3 @@ def _require_payload(payload: type[_Payload], packet: Any, pointer: str) -> _Pay
 
 def _token_id(token: Packet[fields.Token] | str, pointer: str) -> str:
     return token if isinstance(token, str) else _require_payload(fields.Token, token, pointer).token_id
-
-
-def _list_changes(
-    changes: Mapping[str, object] | Iterable[fields.BeliefChange], domain: str
-) -> list[fields.BeliefChange]:
-    """Return the changes; a mapping states new values in one `domain`, with nothing believed before."""
-    if not isinstance(changes, Mapping):
-        return list(changes)
-    return [
-        fields.BeliefChange(domain, key, encode_raw(value, f"/payload/belief_changes/{index}/new_value"), fields.NULL)
-        for index, (key, value) in enumerate(changes.items())
-    ]

@@ -410,11 +410,7 @@ INFERRED: Final = {
     TaskType.VERIFICATION: Event.READ,
     TaskType.MEMORY_LOOKUP: Event.READ,
 }
-STATED: Final = {
-    SafetyClass.READ: Event.READ,
-    SafetyClass.WRITE: Event.WRITE,
-    SafetyClass.MIXED: Event.WRITE,
-}
+STATED: Final = {SafetyClass.READ: Event.READ, SafetyClass.WRITE: Event.WRITE, SafetyClass.MIXED: Event.WRITE}
 _DECIDED: Final = {outcome: Event(f"{PacketKind.DECISION}({outcome})") for outcome in DecisionOutcome}
 # Looked up here once: every packet asks for them.
 _INPUT: Final = ObservationType.USER_INPUT

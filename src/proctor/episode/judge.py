@@ -245,11 +245,7 @@ class Judge:
 
     @classmethod
     def restore(
-        cls,
-        snapshot: bytes,
-        *,
-        rules: tuple[HouseRule, ...] = (),
-        now: Callable[[], datetime] | None = None,
+        cls, snapshot: bytes, *, rules: tuple[HouseRule, ...] = (), now: Callable[[], datetime] | None = None
     ) -> "Judge":
         """Return a judge that goes on where `snapshot` was taken; the user's own rules must be the same."""
         try:

@@ -8,7 +8,7 @@ Rule 2: a guard of the table is a question to the history of an episode; `GUARD_
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -54,11 +54,7 @@ PROPOSED: Final = (
 # Where only something else leads on.
 ALSO_PROPOSED: Final = {Position.ESCALATED: Event.USER_INPUT, Position.SAFEMODE: Event.CLEAR}
 
-_SHORT: Final = {
-    Event.OBSERVATION: "ObservationPacket",
-    Event.ALERT: "IntegrityAlertPacket",
-    Event.CLOSE: "close",
-}
+_SHORT: Final = {Event.OBSERVATION: "ObservationPacket", Event.ALERT: "IntegrityAlertPacket", Event.CLOSE: "close"}
 
 
 @cache
@@ -94,22 +90,17 @@ def _guards_at(settings: Settings, position: Position) -> tuple[Guard, ...]:
 def _legal_labels(settings: Settings, position: Position, held: tuple[Guard, ...]) -> tuple[str, ...]:
     """Return the labels of the rows of `position` that are open while only the guards in `held` hold."""
     rows = rows_for_settings(settings)[position]
-    return tuple(_labels({event for event, row in rows.items() if set(row.guards) <= set(held)}))
-
-
-def _labels(legal: set[Event]) -> Iterator[str]:
-    """Yield the labels of events; the bare name of a token means that it is issued, so its revocation has its own."""
+    legal = {event for event, row in rows.items() if set(row.guards) <= set(held)}
+    labels: list[str] = []
     for kind, events in EVENTS.items():
         found = [event for event in events if event in legal]
+        # The bare name of a token means that it is issued, so its revocation has its own.
         if len(found) == len(events) > 1 and Event.TOKEN not in found:
-            yield kind.value
+            labels.append(kind.value)
         else:
-            yield from map(event_label, found)
+            labels += map(event_label, found)
     closes = [event for event in CLOSES if event in legal]
-    if closes:
-        yield event_label(closes[0])
-    if Event.ANSWER in legal:
-        yield event_label(Event.ANSWER)
+    return (*labels, *map(event_label, closes[:1]), *([event_label(Event.ANSWER)] if Event.ANSWER in legal else ()))
 
 
 def shortest_way(episode: EpisodeState, settings: Settings, wanted: Event) -> tuple[str, ...]:
@@ -122,22 +113,17 @@ def shortest_way(episode: EpisodeState, settings: Settings, wanted: Event) -> tu
         row = rows[here.position].get(wanted)
         if row is not None and is_open(row, here, settings):
             return tuple(map(event_label, (*way, wanted)))
-        for event, there in _steps(here, rows, settings):
+        also = ALSO_PROPOSED.get(here.position)
+        for event in PROPOSED if also is None else (also, *PROPOSED):
+            row = rows[here.position].get(event)
+            if row is None or not is_open(row, here, settings):
+                continue
+            there = _simulate_step(here, row)
             outline = _search_key(there)
             if outline not in met:
                 met.add(outline)
                 waiting.append((there, (*way, event)))
     return ()
-
-
-def _steps(
-    episode: EpisodeState, rows: TransitionsByPosition, settings: Settings
-) -> Iterator[tuple[Event, EpisodeState]]:
-    also = ALSO_PROPOSED.get(episode.position)
-    for event in PROPOSED if also is None else (also, *PROPOSED):
-        row = rows[episode.position].get(event)
-        if row is not None and is_open(row, episode, settings):
-            yield event, _simulate_step(episode, row)
 
 
 def _search_key(episode: EpisodeState) -> tuple[object, ...]:

@@ -25,15 +25,7 @@ from proctor.episode.packets.enums import RecordKind, ToolsState
 from proctor.episode.packets.fields import Record
 from proctor.episode.packets.reader import AnyPacket, Malformed
 from proctor.episode.packets.validation import ShapeError
-from proctor.episode.rules import (
-    NO_FINDINGS,
-    TYPE_POINTER,
-    Findings,
-    Gravity,
-    RuleFinding,
-    RuleFunction,
-    violation,
-)
+from proctor.episode.rules import NO_FINDINGS, TYPE_POINTER, Findings, Gravity, RuleFinding, RuleFunction, violation
 from proctor.episode.rules.catalogue import (
     EPISODE_CLOSED,
     FSM,
@@ -88,15 +80,14 @@ class PreparedRow(NamedTuple):
 @cache
 def prepare_rows(settings: Settings) -> Mapping[Position, Mapping[Event, PreparedRow]]:
     """Return the rows that exist under `settings`, made ready."""
-    rows = rows_for_settings(settings)
-    return {position: {event: _prepare_row(row) for event, row in rows[position].items()} for position in Position}
-
-
-def _prepare_row(row: TransitionRow) -> PreparedRow:
-    settled = len(STATES[row.source]) == len(STATES[row.target]) == 1
-    path = (STATES[row.source][0], *row.through, STATES[row.target][0]) if settled else None
-    asked, more = (select_for_legal_event(row.source, row.event, remarkable=remarkable) for remarkable in (False, True))
-    return PreparedRow(row, path, asked, more, CHANGES[row.event], row.event in CROWDING)
+    prepared: dict[Position, dict[Event, PreparedRow]] = {position: {} for position in Position}
+    for position, rows in rows_for_settings(settings).items():
+        for event, row in rows.items():
+            settled = len(STATES[row.source]) == len(STATES[row.target]) == 1
+            path = (STATES[row.source][0], *row.through, STATES[row.target][0]) if settled else None
+            asked, more = (select_for_legal_event(position, event, remarkable=each) for each in (False, True))
+            prepared[position][event] = PreparedRow(row, path, asked, more, CHANGES[event], event in CROWDING)
+    return prepared
 
 
 class Machine:

@@ -278,10 +278,7 @@ TABLE: Final[tuple[TransitionRow, ...]] = (
     *(
         TransitionRow(source, event, target)
         for source in (Position.VERIFY, Position.EXECUTE)
-        for event, target in (
-            (Event.OVERRUN_HALT, Position.SAFEMODE),
-            (Event.OVERRUN_ESCALATE, Position.ESCALATE_DUE),
-        )
+        for event, target in ((Event.OVERRUN_HALT, Position.SAFEMODE), (Event.OVERRUN_ESCALATE, Position.ESCALATE_DUE))
     ),
 )
 

@@ -229,11 +229,7 @@ def convert_steps(rows: Iterable[Row]) -> Iterator[ParquetRow]:
 
 
 def _make_row(
-    row: Row,
-    event: EpisodeReset | EpisodeStepped | BatchReset | BatchStepped,
-    step: int,
-    observation: Raw,
-    **rest: Any,
+    row: Row, event: EpisodeReset | EpisodeStepped | BatchReset | BatchStepped, step: int, observation: Raw, **rest: Any
 ) -> ParquetRow:
     return ParquetRow(
         chain=row.chain,

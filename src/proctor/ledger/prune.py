@@ -38,12 +38,7 @@ class PruneResult:
 
 
 def prune(
-    path: Path | str,
-    chains: Sequence[str],
-    signer: Signer,
-    wall: Callable[[], float] = time.time,
-    *,
-    why: str = "",
+    path: Path | str, chains: Sequence[str], signer: Signer, wall: Callable[[], float] = time.time, *, why: str = ""
 ) -> PruneResult:
     """Remove the episodes with these whole names from the ledger at `path`.
 

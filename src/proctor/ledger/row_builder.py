@@ -32,7 +32,6 @@ from proctor.ledger.rows import (
     ChainEnded,
     ChainOpened,
     EncodedRow,
-    HashedValues,
     LedgerStatement,
     ObservationStorage,
     RunBegan,
@@ -42,14 +41,7 @@ from proctor.ledger.rows import (
 )
 from proctor.ledger.storage.sqlite import INSERT_BLOB, encode_blob
 from proctor.ledger.storage_limits import StorageBudget
-from proctor.models.events import (
-    BatchReset,
-    EpisodeClosed,
-    EpisodeReset,
-    Event,
-    SessionClosed,
-    SessionOpened,
-)
+from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, Event, SessionClosed, SessionOpened
 
 ChainOwner: TypeAlias = str | None
 """Whose chain it is: a session's, or the server's (None)."""
@@ -299,8 +291,12 @@ class RowBuilder:
         self._next_number = number + 1
         digest = row_hash(chain_state.hash, number, seq, body)
         batch.rows.append((number, chain_state.first, seq, body, digest))
-        if blobs is not None:
-            self._add_values(blobs)
+        if len(self._known_values) > MAX_KNOWN_VALUES:
+            self._known_values.clear()
+        for value_digest, value in blobs or ():
+            if value_digest not in self._known_values:
+                self._known_values[value_digest] = None
+                batch.blobs.append((value_digest, value))
         was = chain_state
         chain_state = ChainState(was.opened, was.name, was.first, seq, number, digest, was.open, was.keeps, totals)
         if seq % SEAL_EVERY == SEAL_EVERY - 1:
@@ -311,14 +307,6 @@ class RowBuilder:
     def _set_state(self, key: ChainOwner, chain_state: ChainState) -> ChainState:
         self._states[key] = self.batch.after[key] = chain_state
         return chain_state
-
-    def _add_values(self, blobs: HashedValues) -> None:
-        if len(self._known_values) > MAX_KNOWN_VALUES:
-            self._known_values.clear()
-        for digest, value in blobs:
-            if digest not in self._known_values:
-                self._known_values[digest] = None
-                self.batch.blobs.append((digest, value))
 
     def _seal(self, chain_state: ChainState) -> None:
         if self._signer is not None:

@@ -21,15 +21,7 @@ from msgspec.structs import replace
 
 from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.storage.sqlite import MAX_VALUE_BYTES
-from proctor.models.events import (
-    NULL,
-    BatchReset,
-    BatchStepped,
-    EpisodeReset,
-    EpisodeStepped,
-    Event,
-    decode_event,
-)
+from proctor.models.events import NULL, BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, decode_event
 
 ObservationStorage: TypeAlias = Literal["all", "digest"]
 SEAL_EVERY: Final = 1000

@@ -11,12 +11,12 @@ Rule 5: the disk is looked at after every `LOOK_BYTES` that were written or ever
 """
 
 import logging
-import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from proctor.errors import RecordLimitError
 from proctor.models.events import (
@@ -58,19 +58,6 @@ class StorageLimits:
     """From one reset to the next."""
 
 
-class DiskUsage(NamedTuple):
-    """The size of a disk and what is free on it, in bytes."""
-
-    size: int
-    free: int
-
-
-def disk_usage(path: Path) -> DiskUsage:
-    """Return the size of the disk under `path`, and what this process may still write to it."""
-    found = os.statvfs(path)
-    return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
-
-
 class DiskSpace:
     """Whether the disk under a folder has room; `reserved` bytes stay free, by default as `RESERVED_SHARE` says.
 
@@ -82,7 +69,7 @@ class DiskSpace:
         folder: Path,
         reserved: int | None = None,
         *,
-        usage: Callable[[Path], DiskUsage] = disk_usage,
+        usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_low = False
@@ -116,7 +103,7 @@ class DiskSpace:
         """Look at the disk; one that cannot be looked at is as it was."""
         self._written, self._looked_at = 0, self._clock()
         try:
-            size, self.free = self._usage(self._folder)
+            size, _, self.free = self._usage(self._folder)
         except OSError:
             return
         reserved = self._reserved

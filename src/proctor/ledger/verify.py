@@ -81,7 +81,8 @@ def verify(
     for file in ledger_files(path):
         shifted = None if progress is None else _shift_progress(progress, sum(each.rows for each in audits))
         audits.append(_audit_file(file, wanted, public, shifted))
-    findings = [finding for audit in audits for finding in sorted(audit.findings, key=_row_order)]
+        audits[-1].findings.sort(key=lambda found: (found.number is None, found.number or 0))
+    findings = [finding for audit in audits for finding in audit.findings]
     findings += _find_duplicates(audits)
     if public is not None and not any(audit.seals for audit in audits):
         findings.append(LedgerFinding(audits[0].path, None, None, None, "nothing here is signed, and a key was given"))
@@ -115,10 +116,6 @@ def _audit_file(path: Path, wanted: list[Head], public: bytes | None, progress: 
 
 def _shift_progress(progress: Progress, done: int) -> Progress:
     return lambda rows, total: progress(done + rows, done + total)
-
-
-def _row_order(finding: LedgerFinding) -> tuple[bool, int]:
-    return finding.number is None, finding.number or 0
 
 
 def _find_duplicates(audits: list[FileAudit]) -> list[LedgerFinding]:

@@ -37,13 +37,7 @@ from proctor.ledger.rows import ObservationStorage, RunBegan, parse_event_or_sta
 from proctor.ledger.storage.ledger_file import LedgerFile
 from proctor.ledger.storage.lock import WriterLock
 from proctor.ledger.storage.sqlite import SUFFIX, VERSION, Durability, connect_for_writing, translate_errors
-from proctor.ledger.storage_limits import (
-    LARGE_BYTES,
-    DiskSpace,
-    LargeEventThrottle,
-    StorageBudget,
-    StorageLimits,
-)
+from proctor.ledger.storage_limits import LARGE_BYTES, DiskSpace, LargeEventThrottle, StorageBudget, StorageLimits
 from proctor.models.events import Event, SessionClosed, SessionOpened
 
 __all__ = ["LedgerWriter", "UnfinishedSession"]

@@ -45,10 +45,7 @@ def id_places(described: Any, value: Any, container: Any = None, key: Any = None
 
 def places_in(packet: Wire) -> list[Place]:
     kind = PacketKind(packet["header"]["packet_type"])
-    return [
-        *id_places(HEADER, packet["header"]),
-        *id_places(payload_type(kind), packet["payload"]),
-    ]
+    return [*id_places(HEADER, packet["header"]), *id_places(payload_type(kind), packet["payload"])]
 
 
 @cache

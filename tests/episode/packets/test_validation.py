@@ -246,120 +246,49 @@ def test_times_are_judged_as_the_typed_reading_judges_them(moment: str, readable
     assert (list_packet_errors(packet) == ()) == readable == is_read(json.dumps(packet).encode())
 
 
-@pytest.mark.parametrize(
-    ("kind", "pointer", "value", "reason"),
-    [
+REASONS: dict[PacketKind, list[tuple[str, Any, str]]] = {
+    PacketKind.DECISION: [
+        ("/mcp/stakes/impact", "HUGE", 'expected one of LOW, MEDIUM, HIGH, CRITICAL, found "HUGE"'),
+        ("/mcp/stakes/uncertainty", "x" * 41, "expected one of LOW, MEDIUM, HIGH, found another string"),
+        ("/mcp/stakes/uncertainty", 3, "expected one of LOW, MEDIUM, HIGH, found a whole number"),
+        ("/mcp/stakes/uncertainty", "\x1b[2J", 'expected one of LOW, MEDIUM, HIGH, found "\\u001b[2J"'),
+        ("/mcp/budgets/token_budget", -1, "expected a whole number of at least 0, found one that is too small"),
+        ("/mcp/epistemics/confidence", 2, "expected a number from 0 to 1, found one that is too large"),
         (
-            PacketKind.DECISION,
-            "/mcp/stakes/impact",
-            "HUGE",
-            'expected one of LOW, MEDIUM, HIGH, CRITICAL, found "HUGE"',
-        ),
-        (
-            PacketKind.DECISION,
-            "/mcp/stakes/uncertainty",
-            "x" * 41,
-            "expected one of LOW, MEDIUM, HIGH, found another string",
-        ),
-        (PacketKind.DECISION, "/mcp/stakes/uncertainty", 3, "expected one of LOW, MEDIUM, HIGH, found a whole number"),
-        (
-            PacketKind.DECISION,
-            "/mcp/stakes/uncertainty",
-            "\x1b[2J",
-            'expected one of LOW, MEDIUM, HIGH, found "\\u001b[2J"',
-        ),
-        (
-            PacketKind.DECISION,
-            "/mcp/budgets/token_budget",
-            -1,
-            "expected a whole number of at least 0, found one that is too small",
-        ),
-        (
-            PacketKind.TOKEN,
-            "/payload/max_usage_count",
-            1.5,
-            "expected a whole number of at least 1, found a number",
-        ),
-        (
-            PacketKind.DECISION,
-            "/mcp/epistemics/confidence",
-            2,
-            "expected a number from 0 to 1, found one that is too large",
-        ),
-        (
-            PacketKind.DECISION,
             "/mcp/budgets/token_budget",
             2**60,
             "expected a whole number of at least 0, found one beyond 9007199254740991",
         ),
-        (PacketKind.DECISION, "/mcp/epistemics/confidence", True, "expected a number from 0 to 1, found true"),
+        ("/mcp/epistemics/confidence", True, "expected a number from 0 to 1, found true"),
+        ("/mcp/budgets/risk_budget/max_loss", None, "expected a string or a number, found null"),
+        ("/header/created_at", "2026-01-01T00:00:00", "expected a date and time with an offset, found another string"),
         (
-            PacketKind.DECISION,
-            "/mcp/budgets/risk_budget/max_loss",
-            None,
-            "expected a string or a number, found null",
-        ),
-        (
-            PacketKind.DECISION,
-            "/header/created_at",
-            "2026-01-01T00:00:00",
-            "expected a date and time with an offset, found another string",
-        ),
-        (
-            PacketKind.DECISION,
             "/header/packet_id",
             "pkt_ü",
             "expected an id, which is pkt_ and then up to 200 letters, digits, _ or -, found another string",
         ),
         (
-            PacketKind.DECISION,
             "/header/campaign_id",
             "",
             "expected an id, which is camp_ and then up to 200 letters, digits, _ or -, found an empty string",
         ),
+        ("/header/layer_source", 7, "expected one of 1, 2, 3, 4, 5, 6, Integrity, found another whole number"),
+        ("/mcp/intent/summary", "", "expected a string that is not empty, found an empty string"),
+        ("/mcp/quality/satisficing_mode", "yes", "expected true or false, found a string"),
+        ("/mcp/quality/definition_of_done/checks", [], "expected a list of at least 1, found an empty list"),
+        ("/mcp/epistemics/assumptions", {}, "expected a list, found an empty object"),
+        ("/mcp/routing", ["x"], "expected an object, found a list of 1"),
+        ("/payload/chosen_option", "x", "expected an object or null, found a string"),
         (
-            PacketKind.DECISION,
-            "/header/layer_source",
-            7,
-            "expected one of 1, 2, 3, 4, 5, 6, Integrity, found another whole number",
-        ),
-        (PacketKind.DECISION, "/mcp/intent/summary", "", "expected a string that is not empty, found an empty string"),
-        (PacketKind.DECISION, "/mcp/quality/satisficing_mode", "yes", "expected true or false, found a string"),
-        (
-            PacketKind.DECISION,
-            "/mcp/quality/definition_of_done/checks",
-            [],
-            "expected a list of at least 1, found an empty list",
-        ),
-        (PacketKind.DECISION, "/mcp/epistemics/assumptions", {}, "expected a list, found an empty object"),
-        (PacketKind.DECISION, "/mcp/routing", ["x"], "expected an object, found a list of 1"),
-        (PacketKind.OBSERVATION, "/payload/data", {}, "expected an object that is not empty, found an empty object"),
-        (PacketKind.ESCALATION, "/payload/top_options/1/pros", 1, "expected a list or a string, found a whole number"),
-        (PacketKind.DECISION, "/payload/chosen_option", "x", "expected an object or null, found a string"),
-        (
-            PacketKind.BELIEF_UPDATE,
-            "/payload/belief_changes/0/new_value",
-            KeyError,
-            "new_value is missing; expected any value",
-        ),
-        (
-            PacketKind.DECISION,
             "/mcp/routing/tools_state",
             KeyError,
             "tools_state is missing; expected one of tools_ok, tools_partial, tools_down",
         ),
+        ("/mcp/intent/sumary", "x", 'there is no field "sumary"; did you mean summary?'),
+        ("/mcp/intent/a~1b~0c", "x", 'there is no field "a/b~c"'),
+        ("/zzz", "x", 'there is no field "zzz"'),
+        ("/" + "z" * 40, "x", f'there is no field "{"z" * 40}"'),
         (
-            PacketKind.DECISION,
-            "/mcp/intent/sumary",
-            "x",
-            'there is no field "sumary"; did you mean summary?',
-        ),
-        (PacketKind.DECISION, "/mcp/intent/a~1b~0c", "x", 'there is no field "a/b~c"'),
-        (PacketKind.DECISION, "/zzz", "x", 'there is no field "zzz"'),
-        (PacketKind.DECISION, "/" + "z" * 40, "x", f'there is no field "{"z" * 40}"'),
-        (PacketKind.QUEUE_UPDATE, "/payload", [], "expected an object, found an empty list"),
-        (
-            PacketKind.DECISION,
             "/header/packet_type",
             "DecisionPackage",
             (
@@ -369,6 +298,18 @@ def test_times_are_judged_as_the_typed_reading_judges_them(moment: str, readable
             ),
         ),
     ],
+    PacketKind.TOKEN: [("/payload/max_usage_count", 1.5, "expected a whole number of at least 1, found a number")],
+    PacketKind.OBSERVATION: [("/payload/data", {}, "expected an object that is not empty, found an empty object")],
+    PacketKind.ESCALATION: [("/payload/top_options/1/pros", 1, "expected a list or a string, found a whole number")],
+    PacketKind.BELIEF_UPDATE: [
+        ("/payload/belief_changes/0/new_value", KeyError, "new_value is missing; expected any value")
+    ],
+    PacketKind.QUEUE_UPDATE: [("/payload", [], "expected an object, found an empty list")],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pointer", "value", "reason"), [(kind, *case) for kind, cases in REASONS.items() for case in cases]
 )
 def test_an_error_says_what_was_expected_and_what_sort_of_thing_was_found(
     kind: PacketKind, pointer: str, value: Any, reason: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -27,7 +28,7 @@ from bench.attacks.disk_floods import (
 )
 from proctor.errors import RecordLimitError
 from proctor.ledger.reader import Ledger
-from proctor.ledger.storage_limits import DiskUsage, StorageLimits, disk_usage
+from proctor.ledger.storage_limits import StorageLimits
 from proctor.ledger.verify import verify
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, Failed, PacketJudged, SessionOpened
 from proctor.server.agents.mcp_messages import ERROR_KEY
@@ -166,7 +167,7 @@ def low_disk(served: Served) -> Iterator[None]:
     """Leave no space on the disk, as far as a server can tell, until the block ends."""
     space = served.server.space
     assert space is not None
-    usage, space._usage = space._usage, lambda _: DiskUsage(2**40, 0)
+    usage, space._usage = space._usage, lambda _: (2**40, 2**40, 0)
     served.on_loop(space.look)
     try:
         yield
@@ -251,7 +252,7 @@ def test_a_real_disk_is_not_filled_by_noise_and_nothing_acknowledged_is_lost(tmp
                 report = flood_with_noise(session, SECONDS, 100_000)
             with Talk(served, greet=True) as talk:
                 refused = talk.ask("open", {}, id=1)["data"]
-        free = disk_usage(disk).free
+        free = shutil.disk_usage(disk).free
         events = events_in({"ledger": disk})
 
     assert (report.code, refused["code"]) == ("DISK_LOW", "DISK_LOW")

@@ -136,21 +136,17 @@ def _read_again(line: bytes, most_errors: int) -> ParsedLine:
     except _UNREADABLE:
         return _NOT_JSON
     if "record" in parts:
-        return _read_record(line, most_errors)
+        try:
+            stated = _RECORD.decode(line)
+            content = _CONTENT[stated.record](stated.data)
+        except _UNREADABLE:
+            return _list_errors(line, most_errors)
+        if _match_ids("corr")(stated.correlation_id) is None:
+            return _list_errors(line, most_errors)
+        return Record(stated.record, stated.correlation_id, stated.at, stated.by, content)
     notes = {key: parts.pop(key).copy() for key in tuple(parts) if key.startswith(NOTE_PREFIX)}
     found = read(msgspec.json.encode(parts)) if notes else None
     return replace(found, notes=notes) if isinstance(found, Packet) else _list_errors(line, most_errors)
-
-
-def _read_record(line: bytes, most_errors: int) -> Record | Malformed:
-    try:
-        stated = _RECORD.decode(line)
-        content = _CONTENT[stated.record](stated.data)
-    except _UNREADABLE:
-        return _list_errors(line, most_errors)
-    if _match_ids("corr")(stated.correlation_id) is None:
-        return _list_errors(line, most_errors)
-    return Record(stated.record, stated.correlation_id, stated.at, stated.by, content)
 
 
 def _list_errors(line: bytes, most_errors: int) -> Malformed:

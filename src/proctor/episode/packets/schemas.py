@@ -174,16 +174,15 @@ def _part_schema(described: inspect.StructType | inspect.EnumType, part: type, p
 
 def _struct_body(struct: inspect.Type, parts: Parts) -> Schema:
     fields = struct.fields if isinstance(struct, inspect.StructType) else ()
+    properties = {field.encode_name: _type_schema(field.type, parts) for field in fields}
+    for field in fields:
+        if not field.required:
+            raw = field.default
+            default = msgspec.json.decode(raw) if isinstance(raw, Raw) else msgspec.to_builtins(raw)
+            properties[field.encode_name] = {**properties[field.encode_name], "default": default}
     return {
         "type": "object",
-        "properties": {field.encode_name: {**_type_schema(field.type, parts), **_default(field)} for field in fields},
+        "properties": properties,
         "required": [field.encode_name for field in fields if field.required],
         "additionalProperties": False,
     }
-
-
-def _default(field: inspect.Field) -> Schema:
-    if field.required:
-        return {}
-    raw = field.default
-    return {"default": msgspec.json.decode(raw) if isinstance(raw, Raw) else msgspec.to_builtins(raw)}

@@ -217,7 +217,15 @@ def e6(episode: EpisodeState, packet: AnyPacket | Record, now: datetime, setting
     if isinstance(packet, Record):
         return _check_open_tasks("E6", episode, "")
     if packet.header.packet_type is _RESULT:
-        return _check_result_match(episode, packet.payload)
+        payload: TaskResult = packet.payload
+        task = episode.tasks.get(payload.directive_packet_id)
+        if task is None:
+            reason = f"no directive {payload.directive_packet_id} waits for a result"
+            return violation("E6", "/payload/directive_packet_id", reason)
+        if task.is_ended_by(payload):
+            return NO_FINDINGS
+        reason = f"the directive {task.packet_id} is about {task.task_id}, not {payload.task_id}"
+        return violation("E6", "/payload/task_id", reason)
     return _check_open_tasks("E6", episode, TYPE_POINTER) if episode.position in _TASK_POSITIONS else NO_FINDINGS
 
 
@@ -232,17 +240,6 @@ def _check_open_tasks(name: str, episode: EpisodeState, pointer: str) -> Finding
         return NO_FINDINGS
     reason = f"directives without a result: {episode.open_tasks}; a result with CANCELLED also closes one"
     return violation(name, pointer, reason)
-
-
-def _check_result_match(episode: EpisodeState, payload: TaskResult) -> Findings:
-    task = episode.tasks.get(payload.directive_packet_id)
-    if task is None:
-        reason = f"no directive {payload.directive_packet_id} waits for a result"
-        return violation("E6", "/payload/directive_packet_id", reason)
-    if not task.is_ended_by(payload):
-        reason = f"the directive {task.packet_id} is about {task.task_id}, not {payload.task_id}"
-        return violation("E6", "/payload/task_id", reason)
-    return NO_FINDINGS
 
 
 _LOCKED_OUT: Final = tuple(event for event in PACKETS if event is not Event.BELIEF and event not in ALERTS)
