@@ -16,6 +16,7 @@ from proctor.episode.packets.fields import Decision, Directive, Record, TaskResu
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.packets.writer import PacketDefaults
 from proctor.episode.transition_table import ProtocolState
+from proctor.episode.verdicts import Verdict
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
 STATE: Final = {state.value[:2]: state.value for state in ProtocolState}
@@ -188,3 +189,12 @@ def _holder(line: Any, pointer: str) -> tuple[Any, str | int]:
     for part in parents:
         line = line[part]
     return line, last
+
+
+def everything(verdict: Verdict) -> tuple[Any, ...]:
+    """Return all that a verdict says."""
+    return (
+        *(getattr(verdict, name) for name in ("accepted", "packet_id", "correlation_id", "event", "path", "synthetic")),
+        *(getattr(verdict, name) for name in ("rules", "pointers", "reason", "findings", "warnings", "state")),
+        *(getattr(verdict, name) for name in ("legal_next", "way", "obligations")),
+    )

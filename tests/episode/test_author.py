@@ -13,43 +13,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from proctor.episode import Author, Judge, author
-from proctor.episode.packets.enums import (
-    EpistemicStatus,
-    EvidenceKind,
-    Level,
-    ObservationType,
-    OperationType,
-    PacketKind,
-    QualityTier,
-    ResultStatus,
-    SafetyClass,
-    Severity,
-    UpdateType,
-)
-from proctor.episode.packets.fields import (
-    BeliefChange,
-    ContradictionDetails,
-    Directive,
-    EscalationOption,
-    Evidence,
-    EvidenceGap,
-    EvidenceRef,
-    ExecutionMetadata,
-    TaskResult,
-    VerificationTarget,
-)
+from proctor.episode.packets import enums, fields, writer
+from proctor.episode.packets.enums import PacketKind
 from proctor.episode.packets.reader import AnyPacket, Packet, read
-from proctor.episode.packets.writer import (
-    BUDGETS,
-    DERIVED,
-    EPISTEMICS,
-    INTENT,
-    LAYERS,
-    QUALITY,
-    ROUTING,
-    STAKES,
-    PacketDefaults,
-)
 from proctor.errors import ValidationError
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -179,41 +145,41 @@ def test_a_mistake_changes_nothing() -> None:
 
 
 def test_the_policy_says_what_is_not_said() -> None:
-    strict = replace(QUALITY, quality_tier=QualityTier.SUPERB)
-    a = an_author(policy=varied(PacketDefaults(), quality=strict, layers={PacketKind.BELIEF_UPDATE: 2}))
-    belief, decision = a.belief(), a.decision("ACT", stakes=replace(STAKES, impact=Level.HIGH))
+    strict = replace(writer.QUALITY, quality_tier=enums.QualityTier.SUPERB)
+    a = an_author(policy=varied(writer.PacketDefaults(), quality=strict, layers={PacketKind.BELIEF_UPDATE: 2}))
+    belief, decision = a.belief(), a.decision("ACT", stakes=replace(writer.STAKES, impact=enums.Level.HIGH))
 
-    assert belief.compliance.quality.quality_tier is QualityTier.SUPERB
-    assert (belief.header.layer_source, decision.header.layer_source) == (2, LAYERS[PacketKind.DECISION])
-    assert (belief.compliance.stakes.impact, decision.compliance.stakes.impact) == (Level.LOW, Level.HIGH)
+    assert belief.compliance.quality.quality_tier is enums.QualityTier.SUPERB
+    assert (belief.header.layer_source, decision.header.layer_source) == (2, writer.LAYERS[PacketKind.DECISION])
+    assert (belief.compliance.stakes.impact, decision.compliance.stakes.impact) == (enums.Level.LOW, enums.Level.HIGH)
     assert belief.compliance.evidence.evidence_absent_reason == "stated by the author"
 
 
 @pytest.mark.parametrize("kind", PacketKind)
 def test_a_policy_answers_for_every_kind(kind: PacketKind) -> None:
-    bare = PacketDefaults(epistemics={}, layers={})
+    bare = writer.PacketDefaults(epistemics={}, layers={})
 
-    assert bare.epistemics_of(kind) == EPISTEMICS[kind]
-    assert bare.layer_of(kind) == LAYERS[kind]
+    assert bare.epistemics_of(kind) == writer.EPISTEMICS[kind]
+    assert bare.layer_of(kind) == writer.LAYERS[kind]
 
 
 def test_observations_are_observed_and_beliefs_derived() -> None:
     a = an_author()
     seen, known = a.observation({"level": 3}), a.belief()
 
-    assert seen.compliance.epistemics.status is EpistemicStatus.OBSERVED
-    assert known.compliance.epistemics.status is EpistemicStatus.DERIVED
+    assert seen.compliance.epistemics.status is enums.EpistemicStatus.OBSERVED
+    assert known.compliance.epistemics.status is enums.EpistemicStatus.DERIVED
 
 
 def test_every_section_of_the_envelope_can_be_said() -> None:
     sections: dict[str, Any] = {
-        "intent": replace(INTENT, summary="look", scope={"tank": 3}),
-        "stakes": replace(STAKES, impact=Level.MEDIUM, stakes_level=Level.MEDIUM),
-        "quality": replace(QUALITY, satisficing_mode=False),
-        "budgets": replace(BUDGETS, token_budget=1),
-        "epistemics": replace(DERIVED, confidence=0.5),
-        "evidence": Evidence([EvidenceRef(EvidenceKind.MEMORY_ITEM, "note 3", START, 0.5)]),
-        "routing": ROUTING,
+        "intent": replace(writer.INTENT, summary="look", scope={"tank": 3}),
+        "stakes": replace(writer.STAKES, impact=enums.Level.MEDIUM, stakes_level=enums.Level.MEDIUM),
+        "quality": replace(writer.QUALITY, satisficing_mode=False),
+        "budgets": replace(writer.BUDGETS, token_budget=1),
+        "epistemics": replace(writer.DERIVED, confidence=0.5),
+        "evidence": fields.Evidence([fields.EvidenceRef(enums.EvidenceKind.MEMORY_ITEM, "note 3", START, 0.5)]),
+        "routing": writer.ROUTING,
     }
     packet = an_author().observation({"level": 3}, **sections)
 
@@ -229,10 +195,10 @@ def test_evidence_may_be_packets() -> None:
     references = belief.compliance.evidence.evidence_refs
 
     assert [(ref.ref_type, ref.ref_id) for ref in references] == [
-        (EvidenceKind.TOOL_OUTPUT, seen.header.packet_id),
-        (EvidenceKind.USER_OBSERVATION, heard.header.packet_id),
-        (EvidenceKind.TOOL_OUTPUT, told.header.packet_id),
-        (EvidenceKind.DERIVED_CALC, known.header.packet_id),
+        (enums.EvidenceKind.TOOL_OUTPUT, seen.header.packet_id),
+        (enums.EvidenceKind.USER_OBSERVATION, heard.header.packet_id),
+        (enums.EvidenceKind.TOOL_OUTPUT, told.header.packet_id),
+        (enums.EvidenceKind.DERIVED_CALC, known.header.packet_id),
     ]
     assert references[0].timestamp == seen.header.created_at
     assert belief.payload.evidence_integration == [ref.ref_id for ref in references]
@@ -251,8 +217,8 @@ def test_what_a_belief_integrates_can_be_said_apart() -> None:
     a = an_author()
     seen = a.observation({"level": 3})
     named, silent = a.belief(integrates=[seen, "pkt_other"]), a.belief(evidence=[seen], integrates=[])
-    section = a.belief(evidence=Evidence([], "a rumour"))
-    reference = EvidenceRef(EvidenceKind.MEMORY_ITEM, "note 3", START)
+    section = a.belief(evidence=fields.Evidence([], "a rumour"))
+    reference = fields.EvidenceRef(enums.EvidenceKind.MEMORY_ITEM, "note 3", START)
     remembered = a.belief(evidence=[reference])
 
     assert named.payload.evidence_integration == ["pkt_test_1", "pkt_other"]
@@ -273,9 +239,9 @@ def test_notes_are_kept() -> None:
 def test_whole_parts_are_kept_as_they_are() -> None:
     a = an_author()
     a.decision("VERIFY_FIRST")
-    target = VerificationTarget("t", "d", "a", "m", "s", tool_id="gauge")
-    option, gap = EscalationOption("1", "wait", "cheap", ["slow"]), EvidenceGap("who", "much")
-    change = BeliefChange("tank", "level", Raw(b"3"), Raw(b"2"))
+    target = fields.VerificationTarget("t", "d", "a", "m", "s", tool_id="gauge")
+    option, gap = fields.EscalationOption("1", "wait", "cheap", ["slow"]), fields.EvidenceGap("who", "much")
+    change = fields.BeliefChange("tank", "level", Raw(b"3"), Raw(b"2"))
 
     assert a.plan([target]).payload.targets == [target]
     assert a.escalation([option, "go"], gaps=[gap]).payload.top_options[0] == option
@@ -300,14 +266,14 @@ def test_a_plan_serves_the_latest_decision_unless_said() -> None:
 
 
 def test_a_token_lives_as_long_as_the_policy_says() -> None:
-    a = an_author(policy=PacketDefaults(token_life=timedelta(minutes=7)))
+    a = an_author(policy=writer.PacketDefaults(token_life=timedelta(minutes=7)))
     at = START + timedelta(days=1)
     token, later = a.token(["valve", "pump"], operations=["read", "delete"], uses=3), a.token("valve", at=at)
 
     assert token.payload.expiry == START + timedelta(minutes=7)
     assert later.payload.expiry == at + timedelta(minutes=7)
     assert token.payload.authorized_scope.tool_ids == ["valve", "pump"]
-    assert token.payload.authorized_scope.operation_types == [OperationType.READ, OperationType.DELETE]
+    assert token.payload.authorized_scope.operation_types == [enums.OperationType.READ, enums.OperationType.DELETE]
 
 
 def test_a_revocation_is_the_token_taken_back_by_integrity() -> None:
@@ -338,22 +304,24 @@ def test_the_task_type_follows_the_safety_class(safety: str | None, task_type: s
     assert directive.payload.execution_method.tool_params == {"open": Raw(b"true")}
 
 
-@pytest.mark.parametrize("status", ResultStatus)
-def test_a_result_closes_the_task_of_its_directive(status: ResultStatus) -> None:
+@pytest.mark.parametrize("status", enums.ResultStatus)
+def test_a_result_closes_the_task_of_its_directive(status: enums.ResultStatus) -> None:
     a = an_author()
     asked = a.directive("gauge")
-    told = a.result(asked, status, cost=ExecutionMetadata(tokens_used=3), observation="pkt_seen")
+    told = a.result(asked, status, cost=fields.ExecutionMetadata(tokens_used=3), observation="pkt_seen")
 
     assert (told.payload.task_id, told.payload.directive_packet_id) == ("task_test_1", "pkt_test_1")
-    assert (told.payload.error_details is not None) == (status is ResultStatus.FAILURE)
+    assert (told.payload.error_details is not None) == (status is enums.ResultStatus.FAILURE)
     assert told.payload.observation_packet_id == "pkt_seen"
 
 
 def test_a_payload_with_rarer_fields_goes_whole() -> None:
     a = an_author()
     known = a.belief().payload
-    details = ContradictionDetails(["pkt_a", "pkt_b"], "prefer_fresh")  # type: ignore[arg-type]  # a word is read as its kind
-    packet = a.packet(replace(known, update_type=UpdateType.CONTRADICTION_RESOLVED, contradiction_details=details))
+    details = fields.ContradictionDetails(["pkt_a", "pkt_b"], "prefer_fresh")  # type: ignore[arg-type]  # a word is read as its kind
+    packet = a.packet(
+        replace(known, update_type=enums.UpdateType.CONTRADICTION_RESOLVED, contradiction_details=details)
+    )
 
     assert packet.kind is PacketKind.BELIEF_UPDATE
     assert read(packet.line()) == packet
@@ -437,16 +405,16 @@ MISTAKES: Final[list[tuple[str, Callable[[Author], object]]]] = [
     ("/header/layer_source", lambda a: a.belief(layer=7)),  # type: ignore[arg-type]
     ("/header/created_at", lambda a: a.belief(at=datetime(2025, 1, 1))),  # noqa: DTZ001  # what is tested
     ("/header/created_at", lambda a: a.belief(at=datetime.max.replace(tzinfo=UTC))),
-    ("/mcp/intent/summary", lambda a: a.belief(intent=replace(INTENT, summary=""))),
-    ("/mcp/stakes/impact", lambda a: a.belief(stakes=replace(STAKES, impact="HUGE"))),
-    ("/mcp/epistemics/confidence", lambda a: a.belief(epistemics=replace(DERIVED, confidence=2.0))),
+    ("/mcp/intent/summary", lambda a: a.belief(intent=replace(writer.INTENT, summary=""))),
+    ("/mcp/stakes/impact", lambda a: a.belief(stakes=replace(writer.STAKES, impact="HUGE"))),
+    ("/mcp/epistemics/confidence", lambda a: a.belief(epistemics=replace(writer.DERIVED, confidence=2.0))),
     ("/mcp/quality/definition_of_done/checks", lambda a: a.belief(quality=_quality([object()]))),
     ("/mcp/evidence/evidence_refs", lambda a: a.belief(evidence=["pkt_x"])),  # type: ignore[list-item]
-    ("/mcp/evidence/evidence_absent_reason", lambda a: a.belief(evidence=Evidence([]))),
+    ("/mcp/evidence/evidence_absent_reason", lambda a: a.belief(evidence=fields.Evidence([]))),
     ("/why", lambda a: a.belief(notes={"why": 1})),
     ("/_why", lambda a: a.belief(notes={"_why": object()})),
     ("/header", lambda a: a.belief(notes={"header": 1})),
-    ("stake", lambda a: a.belief(stake=STAKES)),  # type: ignore[call-arg]
+    ("stake", lambda a: a.belief(stake=writer.STAKES)),  # type: ignore[call-arg]
     ("/record", lambda a: a.record("pause")),
     ("/by", lambda a: a.record("close", by="cat")),
     ("/at", lambda a: a.record("close", at=datetime(2025, 1, 1))),  # noqa: DTZ001  # what is tested
@@ -457,7 +425,7 @@ MISTAKES: Final[list[tuple[str, Callable[[Author], object]]]] = [
 
 
 def _quality(checks: list[Any]) -> Any:
-    return replace(QUALITY, definition_of_done=replace(QUALITY.definition_of_done, checks=checks))
+    return replace(writer.QUALITY, definition_of_done=replace(writer.QUALITY.definition_of_done, checks=checks))
 
 
 @pytest.mark.parametrize(("field", "mistake"), MISTAKES)
@@ -492,15 +460,15 @@ def written(draw: st.DrawFn) -> list[AnyPacket]:
     a = Author("corr_any", at=draw(MOMENTS), step=draw(STEPS))
     asked = a.directive(draw(TEXT), task_type="computation", params=draw(OBJECTS))
     words: list[Callable[[], AnyPacket]] = [
-        lambda: a.observation(draw(OBJECTS), type=draw(st.sampled_from(ObservationType)), notes=draw(NOTES)),
+        lambda: a.observation(draw(OBJECTS), type=draw(st.sampled_from(enums.ObservationType)), notes=draw(NOTES)),
         lambda: a.belief(draw(OBJECTS), domain=draw(TEXT), evidence=[asked]),
         lambda: a.decision("ACT", draw(TEXT), assumptions=draw(st.dictionaries(TEXT, st.booleans(), max_size=2))),
         lambda: a.plan(draw(st.lists(TEXT, min_size=1, max_size=3)), decision=asked.header.packet_id),
         lambda: a.token(draw(st.lists(TEXT, min_size=1, max_size=3)), uses=draw(st.integers(1, 9))),
-        lambda: a.directive(draw(TEXT), safety=draw(st.sampled_from(SafetyClass)), token="token_x"),
-        lambda: a.result(asked, draw(st.sampled_from(ResultStatus)), data=draw(JSON_VALUES)),
+        lambda: a.directive(draw(TEXT), safety=draw(st.sampled_from(enums.SafetyClass)), token="token_x"),
+        lambda: a.result(asked, draw(st.sampled_from(enums.ResultStatus)), data=draw(JSON_VALUES)),
         lambda: a.escalation(draw(st.lists(TEXT, min_size=2, max_size=3)), gaps=[draw(TEXT)]),
-        lambda: a.alert(draw(st.sampled_from(Severity)), draw(TEXT)),
+        lambda: a.alert(draw(st.sampled_from(enums.Severity)), draw(TEXT)),
         lambda: a.clear(draw(TEXT)),
         lambda: a.queue_update(draw(OBJECTS)),
     ]
@@ -548,10 +516,10 @@ def test_what_an_author_writes_is_valid_or_refused_with_a_validation_error(**sai
 
 def test_the_types_of_what_is_carried_are_known() -> None:
     a = an_author()
-    asked: Packet[Directive] = a.directive("gauge")
-    told: Packet[TaskResult] = a.result(asked)
+    asked: Packet[fields.Directive] = a.directive("gauge")
+    told: Packet[fields.TaskResult] = a.result(asked)
 
-    assert (type(asked.payload), type(told.payload)) == (Directive, TaskResult)
+    assert (type(asked.payload), type(told.payload)) == (fields.Directive, fields.TaskResult)
 
 
 def test_what_is_written_comes_with_the_line_that_it_was_read_from() -> None:

@@ -21,6 +21,7 @@ from proctor.episode.verdicts import Verdict
 from tests.episode import naive_model
 from tests.episode import stream_strategies as say
 from tests.episode.naive_model import Answer, Bounds, NaiveJudge, Story
+from tests.episode.scripts import everything
 from tests.episode.stream_strategies import BEGIN, Pass, Said, Task, Walk, stream
 
 Wire = dict[str, Any]
@@ -36,11 +37,6 @@ def told(verdict: Verdict) -> Answer:
         None if verdict.event is None else verdict.event.name,
         verdict.synthetic[0].event.name if verdict.synthetic else None,
     )
-
-
-def everything(verdict: Verdict) -> tuple[Any, ...]:
-    """Return all that a verdict says."""
-    return (told(verdict), verdict.findings, verdict.warnings, verdict.legal_next, verdict.way, verdict.obligations)
 
 
 def expected(model: NaiveJudge, said: Said) -> Answer:

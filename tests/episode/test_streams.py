@@ -13,30 +13,10 @@ from hypothesis import strategies as st
 from proctor.episode import Judge
 from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
+from tests.episode.scripts import everything
 from tests.episode.stream_strategies import SNIPPETS, Said, mutate, mutated_stream, stream
 
 STOP_EVERY = 1_000
-
-
-def everything(verdict: Verdict) -> tuple[Any, ...]:
-    """Return all that a verdict says."""
-    return (
-        verdict.accepted,
-        verdict.packet_id,
-        verdict.correlation_id,
-        verdict.event,
-        verdict.path,
-        verdict.rules,
-        verdict.pointers,
-        verdict.reason,
-        verdict.findings,
-        verdict.warnings,
-        verdict.legal_next,
-        verdict.way,
-        verdict.obligations,
-        verdict.state,
-        verdict.synthetic,
-    )
 
 
 def differences(lines: list[bytes]) -> tuple[list[int], int]:

@@ -269,7 +269,7 @@ def told(one: EpisodeSummary) -> tuple[str, str, int | None, str | None]:
 
 
 def test_agents_refusals_and_the_state_are_told_of_an_open_episode(tmp_path: Path) -> None:
-    assert told(found(written(tmp_path, STORY)), "s.1") == ("one +1", "process", 2, "S3_DECIDE")
+    assert told(found(written(tmp_path, STORY), "s.1")) == ("one +1", "process", 2, "S3_DECIDE")
 
 
 def test_they_are_told_of_an_ended_one_whether_its_rows_are_read_or_not(tmp_path: Path) -> None:

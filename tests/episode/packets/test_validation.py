@@ -31,6 +31,7 @@ from proctor.episode.packets.validation import (
     rules_at,
 )
 from proctor.episode.settings import MOST_ERRORS
+from tests.episode import stream_strategies as say
 from tests.episode.packet_strategies import Wire, mutated, packets, records, typed
 
 # A number that no float can hold becomes infinity, so that its place can be told.
@@ -39,81 +40,25 @@ UNTYPED = msgspec.json.Decoder(float_hook=float)
 
 def a_packet(kind: PacketKind, payload: Wire) -> Wire:
     """Return a packet of this kind with an envelope that is right."""
-    return {
-        "header": {
-            "packet_id": "pkt_1",
-            "packet_type": kind.value,
-            "created_at": "2026-01-01T12:00:00Z",
-            "layer_source": 5,
-            "correlation_id": "corr_1",
-        },
-        "mcp": {
-            "intent": {"summary": "pay", "scope": {"ledger": "A"}},
-            "stakes": {
-                "impact": "LOW",
-                "irreversibility": "REVERSIBLE",
-                "uncertainty": "LOW",
-                "adversariality": "BENIGN",
-                "stakes_level": "LOW",
-            },
-            "quality": {
-                "quality_tier": "PAR",
-                "satisficing_mode": True,
-                "definition_of_done": {"text": "paid", "checks": ["paid once"]},
-                "verification_requirement": "OPTIONAL",
-            },
-            "budgets": {
-                "token_budget": 10,
-                "tool_call_budget": 1,
-                "time_budget_seconds": 60,
-                "risk_budget": {"envelope": "small", "max_loss": 1.5},
-            },
-            "epistemics": {
-                "status": "OBSERVED",
-                "confidence": 0.5,
-                "calibration_note": "",
-                "freshness_class": "REALTIME",
-                "assumptions": [],
-            },
-            "evidence": {"evidence_refs": [], "evidence_absent_reason": "none yet"},
-            "routing": {"task_class": "FIND", "tools_state": "tools_ok"},
-        },
-        "payload": payload,
+    header = {
+        "packet_id": "pkt_1",
+        "created_at": "2026-01-01T12:00:00Z",
+        "layer_source": 5,
+        "correlation_id": "corr_1",
     }
+    return say.packet(kind.value, header, payload, intent={"summary": "pay", "scope": {"ledger": "A"}})
 
 
 PAYLOADS: dict[PacketKind, Wire] = {
     PacketKind.OBSERVATION: {"observation_type": "user_input", "data": {"said": "pay"}},
-    PacketKind.BELIEF_UPDATE: {
-        "update_type": "revision",
-        "belief_changes": [{"domain": "d", "key": "k", "new_value": 1, "prior_value": None}],
-    },
-    PacketKind.DECISION: {
-        "decision_outcome": "ACT",
-        "decision_summary": "pay",
-        "constraints_satisfied": {"constitutional_check": True, "budget_check": True, "tier_check": True},
-    },
-    PacketKind.TOKEN: {
-        "token_id": "token_1",
-        "authorized_scope": {"tool_ids": ["bank"], "operation_types": ["write"]},
-        "expiry": "2026-01-01T13:00:00Z",
-        "max_usage_count": 1,
-        "issuer_layer": 5,
-    },
-    PacketKind.DIRECTIVE: {
-        "task_id": "task_1",
-        "task_type": "tool_write",
-        "execution_method": {"method": "tool", "tool_id": "bank"},
-        "tool_safety_class": "WRITE",
-        "authorization_token_id": "token_1",
-    },
-    PacketKind.RESULT: {"task_id": "task_1", "directive_packet_id": "pkt_1", "result_status": "SUCCESS"},
-    PacketKind.ESCALATION: {
-        "escalation_trigger": "budget_insufficient",
-        "top_options": [{"option_id": o, "description": o, "pros": [], "cons": "dear"} for o in ("wait", "pay")],
-        "evidence_gaps": [{"gap": "the price", "impact_if_unknown": "unknown"}],
-        "recommended_next_step": {"step": "wait", "rationale": "cheap"},
-    },
+    PacketKind.BELIEF_UPDATE: say.belief(),
+    PacketKind.DECISION: say.decision("ACT"),
+    PacketKind.TOKEN: say.token("token_1", "2026-01-01T13:00:00Z"),
+    PacketKind.DIRECTIVE: say.directive(
+        "task_1", "tool_write", tool_safety_class="WRITE", authorization_token_id="token_1"
+    ),
+    PacketKind.RESULT: say.result("task_1", "pkt_1"),
+    PacketKind.ESCALATION: say.escalation(),
     PacketKind.QUEUE_UPDATE: {"anything": [1]},
 }
 

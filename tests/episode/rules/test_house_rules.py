@@ -181,101 +181,77 @@ def test_other_ids_are_free(name: str) -> None:
     assert load_rules(f"{name}: QueueUpdatePacket before close")[0].id == name
 
 
-def test_before_refuses_what_comes_too_early_and_nothing_else() -> None:
-    told = judged(
-        "A: BeliefUpdatePacket before DecisionPacket(ACT)",
-        [Event.ACT, Event.DEFER, Event.CLOSE, Event.BELIEF, Event.ACT, Event.ACT],
-    )
-
-    assert told == [("A",), (), (), (), (), ()]
-
-
-def test_an_event_does_not_come_before_itself() -> None:
-    told = judged("A: DecisionPacket before DecisionPacket(ACT)", [Event.ACT, Event.DEFER, Event.ACT])
-
-    assert told == [("A",), (), ()]
-
-
-def test_never_refuses_from_the_first_on() -> None:
-    told = judged(
-        "A: never TaskDirectivePacket(WRITE) after IntegrityAlertPacket",
-        [Event.WRITE, Event.READ, Event.ALERT, Event.READ, Event.WRITE, Event.CLEAR, Event.WRITE],
-    )
-
-    assert told == [(), (), (), (), ("A",), (), ("A",)]
-
-
-def test_never_with_one_event_on_both_sides_allows_it_once() -> None:
-    assert judged("A: never EscalationPacket after EscalationPacket", [Event.ESCALATION] * 3) == [(), ("A",), ("A",)]
-
-
-def test_a_promise_refuses_the_last_packet_that_could_have_kept_it() -> None:
-    told = judged(
-        "A: TaskResultPacket leads to BeliefUpdatePacket within 2",
-        [Event.RESULT, Event.READ, Event.READ, Event.READ, Event.BELIEF, Event.READ, Event.READ],
-    )
-
-    assert told == [(), (), ("A",), ("A",), (), (), ()]
-
-
-def test_a_promise_within_one_wants_the_very_next_packet() -> None:
-    told = judged("A: TaskResultPacket leads to BeliefUpdatePacket within 1", [Event.RESULT, Event.READ, Event.BELIEF])
-
-    assert told == [(), ("A",), ()]
-
-
-def test_a_promise_is_not_shortened_by_records_or_by_the_machine() -> None:
-    told = judged(
-        "A: TaskResultPacket leads to BeliefUpdatePacket within 1",
-        [Event.RESULT, Event.ANSWER, Event.APPROVAL, Event.HALT, *SYNTHETIC, Event.BELIEF],
-    )
-
-    assert told == [()] * 7
-
-
-@pytest.mark.parametrize("close", CLOSES)
-def test_an_open_promise_refuses_a_close(close: Event) -> None:
-    told = judged(
-        "A: TaskResultPacket leads to BeliefUpdatePacket within 9", [Event.RESULT, close, Event.BELIEF, close]
-    )
-
-    assert told == [(), ("A",), (), ()]
+# What a rule says to one event after another: a dot, or an X where it is broken.
+COURSES = {
+    "before refuses what comes too early and nothing else": (
+        "BeliefUpdatePacket before DecisionPacket(ACT)",
+        "ACT DEFER CLOSE BELIEF ACT ACT",
+        "X.....",
+    ),
+    "an event does not come before itself": ("DecisionPacket before DecisionPacket(ACT)", "ACT DEFER ACT", "X.."),
+    "never refuses from the first on": (
+        "never TaskDirectivePacket(WRITE) after IntegrityAlertPacket",
+        "WRITE READ ALERT READ WRITE CLEAR WRITE",
+        "....X.X",
+    ),
+    "never with one event on both sides allows it once": (
+        "never EscalationPacket after EscalationPacket",
+        "ESCALATION ESCALATION ESCALATION",
+        ".XX",
+    ),
+    "a promise refuses the last packet that could have kept it": (
+        "TaskResultPacket leads to BeliefUpdatePacket within 2",
+        "RESULT READ READ READ BELIEF READ READ",
+        "..XX...",
+    ),
+    "a promise within one wants the very next packet": (
+        "TaskResultPacket leads to BeliefUpdatePacket within 1",
+        "RESULT READ BELIEF",
+        ".X.",
+    ),
+    "a promise is not shortened by records or by the machine": (
+        "TaskResultPacket leads to BeliefUpdatePacket within 1",
+        "RESULT ANSWER APPROVAL HALT OVERRUN_HALT OVERRUN_ESCALATE BELIEF",
+        ".......",
+    ),
+    "an open promise refuses a close": (
+        "TaskResultPacket leads to BeliefUpdatePacket within 9",
+        "RESULT CLOSE OPERATOR_CLOSE BELIEF CLOSE OPERATOR_CLOSE",
+        ".XX...",
+    ),
+    "a close may be what was promised": ("TaskResultPacket leads to close within 2", "RESULT BELIEF CLOSE", "..."),
+    "the earliest of several promises counts and one packet keeps them all": (
+        "TaskResultPacket leads to BeliefUpdatePacket within 3",
+        "RESULT READ RESULT READ BELIEF READ READ READ READ",
+        "...X.....",
+    ),
+    "a packet that keeps a promise can make the next": (
+        "DecisionPacket leads to DecisionPacket(ACT) within 1",
+        "ACT ACT CLOSE",
+        "..X",
+    ),
+}
 
 
-def test_a_close_may_be_what_was_promised() -> None:
-    assert judged("A: TaskResultPacket leads to close within 2", [Event.RESULT, Event.BELIEF, Event.CLOSE]) == [()] * 3
+@pytest.mark.parametrize(("rule", "events", "told"), COURSES.values(), ids=COURSES)
+def test_a_rule_says_to_each_event_whether_it_is_broken(rule: str, events: str, told: str) -> None:
+    found = judged(f"A: {rule}", [Event[name] for name in events.split()])
+
+    assert ["X" if broken else "." for broken in found] == list(told)
 
 
-def test_the_earliest_of_several_promises_counts_and_one_packet_keeps_them_all() -> None:
-    told = judged(
-        "A: TaskResultPacket leads to BeliefUpdatePacket within 3",
-        [Event.RESULT, Event.READ, Event.RESULT, Event.READ, Event.BELIEF, *[Event.READ] * 4],
-    )
+@pytest.mark.parametrize(
+    ("rule", "events", "told"),
+    [
+        ("BeliefUpdatePacket before DecisionPacket", "ACT ACT BELIEF ACT", "XX.."),
+        # A promise that only warns is told once and dropped.
+        ("TaskResultPacket leads to BeliefUpdatePacket within 2", "RESULT READ READ READ CLOSE", "..X.."),
+    ],
+)
+def test_a_rule_of_level_warning_refuses_nothing(rule: str, events: str, told: str) -> None:
+    found = judged(f"A [warning]: {rule}", [Event[name] for name in events.split()])
 
-    assert told == [(), (), (), ("A",), (), (), (), (), ()]
-
-
-def test_a_packet_that_keeps_a_promise_can_make_the_next() -> None:
-    told = judged("A: DecisionPacket leads to DecisionPacket(ACT) within 1", [Event.ACT, Event.ACT, Event.CLOSE])
-
-    assert told == [(), (), ("A",)]
-
-
-def test_a_promise_of_level_warning_is_told_once_and_dropped() -> None:
-    told = judged(
-        "A [warning]: TaskResultPacket leads to BeliefUpdatePacket within 2",
-        [Event.RESULT, Event.READ, Event.READ, Event.READ, Event.CLOSE],
-    )
-
-    assert told == [(), (), ("A",), (), ()]
-
-
-def test_a_warning_refuses_nothing_and_is_told_each_time() -> None:
-    told = judged(
-        "A [warning]: BeliefUpdatePacket before DecisionPacket", [Event.ACT, Event.ACT, Event.BELIEF, Event.ACT]
-    )
-
-    assert told == [("A",), ("A",), (), ()]
+    assert ["X" if broken else "." for broken in found] == list(told)
 
 
 def test_reasons_are_sentences_that_name_both_sides() -> None:
