@@ -163,10 +163,7 @@ def _write_dict(space: spaces.Dict) -> Description:
     odd = [key for key in space.spaces if type(key) is not str]
     if odd:
         raise ComponentError("a key that JSON cannot say", found=odd[0], expected="keys that are strings")
-    return {
-        "spaces": {key: described(part) for key, part in space.spaces.items()},
-        "sort_keys": space.sort_keys,
-    }
+    return {"spaces": {key: described(part) for key, part in space.spaces.items()}, "sort_keys": space.sort_keys}
 
 
 def _read_dict(said: Description, depth: int) -> AnySpace:
@@ -185,11 +182,7 @@ def _read_graph(said: Description, depth: int) -> AnySpace:
 
 WRITERS: Final[Mapping[type, Callable[[Any], Description]]] = {
     spaces.Box: _write_box,
-    spaces.Discrete: lambda space: {
-        "n": int(space.n),
-        "start": int(space.start),
-        "dtype": _dtype_name(space.dtype),
-    },
+    spaces.Discrete: lambda space: {"n": int(space.n), "start": int(space.start), "dtype": _dtype_name(space.dtype)},
     spaces.MultiDiscrete: lambda space: {
         "shape": list(space.shape),
         "dtype": _dtype_name(space.dtype),

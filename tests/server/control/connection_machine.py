@@ -37,6 +37,7 @@ from tests.server.control.connection_model import (
     Trouble,
 )
 from tests.server.control.lines import Line, Owed
+from tests.server.control.outlets import Clock
 from tests.server.live_server import Served, serving, until
 from tests.server.witness_env import LEDGER, How
 
@@ -81,16 +82,6 @@ def _answers(message: dict[str, Any], number: int) -> bool:
     """Return whether this is the reply to a request that names no session."""
     named = message["type"] not in {"opened", "resumed"} and "session" in message
     return message.get("id") == number and not named
-
-
-class Clock:
-    """A clock that stands still until it is told to move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class ConnectionMachine(RuleBasedStateMachine):

@@ -90,8 +90,6 @@ def rows_of(data: dict[str, Any]) -> list[int]:
 
 
 # -------------------------------------------------------------------------------------------------------- to give one
-
-
 def test_a_grant_says_where_to_what_and_until_when(session: Session) -> None:
     before = time.time()
     reply = session.ask("grant", {"agent": "a", "ttl_seconds": 60, "tools": ["act"]}, epoch=1)
@@ -123,20 +121,20 @@ def test_a_grant_that_is_asked_for_twice_under_one_id_is_given_once(session: Ses
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    "wish",
     [
-        ({"ttl_seconds": 0}, "VALIDATION_ERROR"),
-        ({"calls_per_second": -1}, "VALIDATION_ERROR"),
-        ({"tools": []}, "VALIDATION_ERROR"),
-        ({"tools": ["reset"]}, "VALIDATION_ERROR"),
-        ({"agent": "x" * 101}, "VALIDATION_ERROR"),
-        ({"seed": 1}, "VALIDATION_ERROR"),
+        {"ttl_seconds": 0},
+        {"calls_per_second": -1},
+        {"tools": []},
+        {"tools": ["reset"]},
+        {"agent": "x" * 101},
+        {"seed": 1},
     ],
 )
-def test_a_wish_that_cannot_be_granted_is_refused_and_changes_nothing(session: Session, wish: Any, code: str) -> None:
-    codes = [code_of(session.ask("grant", wish, epoch=1)), code_of(session.ask("reset", {"grant": wish}))]
+def test_a_wish_that_cannot_be_granted_is_refused_and_changes_nothing(session: Session, wish: Any) -> None:
+    replies = session.ask("grant", wish, epoch=1), session.ask("reset", {"grant": wish})
 
-    assert codes == [code, code]
+    assert [code_of(reply) for reply in replies] == ["VALIDATION_ERROR"] * 2
     assert session.ask("step", {"by": 1})["data"]["step"] == 1
 
 
@@ -208,8 +206,6 @@ def test_no_token_is_on_record_and_every_grant_is(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- who may act when
-
-
 def test_an_environment_has_as_many_agents_as_it_allows(session: Session) -> None:
     first = granted(session)
     refused = session.ask("grant", {}, epoch=1)
@@ -340,8 +336,6 @@ def test_neither_credential_opens_the_other_plane() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ to watch
-
-
 def test_a_row_says_all_that_a_trainer_needs(session: Session) -> None:
     grant = granted(session, agent="a")
     played(grant, 5)
@@ -486,8 +480,6 @@ def test_a_reader_that_asks_for_nonsense_is_refused(session: Session, wish: Any)
 
 
 # --------------------------------------------------------------------------------------------- to wait for the end
-
-
 def test_the_end_is_told_when_it_comes(session: Session) -> None:
     grant = granted(session)
     waiting = session.send("wait_end", {"wait_seconds": 30})

@@ -24,13 +24,7 @@ from proctor.errors import RemoteError, ValidationError
 from proctor.models.control import Code, Reset
 from proctor.models.operator import Answer, Done
 from proctor.server.control import http_routes
-from proctor.server.control.http_routes import (
-    MOST_WAITING,
-    OPERATOR_ACTIONS,
-    OPERATOR_QUERIES,
-    WATCH_PATH,
-    WatchQuery,
-)
+from proctor.server.control.http_routes import MOST_WAITING, OPERATOR_ACTIONS, OPERATOR_QUERIES, WATCH_PATH, WatchQuery
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.policy import load_policy
 from proctor.server.net import connections
@@ -574,10 +568,7 @@ def test_a_peer_that_leaves_in_the_middle_of_its_body_does_nothing() -> None:
     operator, metrics = StandIn(standings=[standing()]), Metrics()
     routes = http_routes.OperatorRoutes(operator, metrics, LIMITS)  # type: ignore[arg-type]  # a stand-in
     act = next(route for route in routes.routes() if route.path == "/operator/alert")
-    messages = [
-        {"type": "http.request", "body": b'{"session": "a-ses', "more_body": True},
-        {"type": "http.disconnect"},
-    ]
+    messages = [{"type": "http.request", "body": b'{"session": "a-ses', "more_body": True}, {"type": "http.disconnect"}]
     sent: list[Any] = []
 
     async def receive() -> Any:

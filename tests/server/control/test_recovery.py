@@ -133,16 +133,14 @@ RESET: Request = ("reset", {"seed": 1})
 STEP: Request = ("step", {"by": 2})
 
 
-def after(requests: Sequence[Request], change: Any = None, **settings: Any) -> tuple[SessionRegistry, list[Event]]:
+async def after(
+    requests: Sequence[Request], change: Any = None, **settings: Any
+) -> tuple[SessionRegistry, list[Event]]:
     """Return what the next run makes of a session that was left after these requests, its record changed by `change`."""
-
-    async def drive() -> tuple[SessionRegistry, list[Event]]:
-        _, events, _ = await whole(requests)
-        found = left(events)
-        sessions, recorder = await taken_up(found if change is None else change(found), **settings)
-        return sessions, list(recorder.events)
-
-    return asyncio.run(drive())
+    _, events, _ = await whole(requests)
+    found = left(events)
+    sessions, recorder = await taken_up(found if change is None else change(found), **settings)
+    return sessions, list(recorder.events)
 
 
 def lost(sessions: SessionRegistry) -> str:
@@ -151,13 +149,13 @@ def lost(sessions: SessionRegistry) -> str:
     return channel.session.loss.message
 
 
-def test_a_session_that_was_being_closed_is_closed() -> None:
+async def test_a_session_that_was_being_closed_is_closed() -> None:
     def closing(found: UnfinishedSession) -> UnfinishedSession:
         at = found.events[-1]
         closed = EpisodeClosed(session=at.session, at=1.0, epoch=1, steps=1, reason="idle")
         return UnfinishedSession(found.opened, [*found.events, closed], 2, 1, [*found.digests, None])
 
-    sessions, events = after([RESET, STEP], closing)
+    sessions, events = await after([RESET, STEP], closing)
 
     assert sessions.channels == {}
     assert [type(event) for event in events] == [SessionResumed, SessionClosed]
@@ -165,11 +163,11 @@ def test_a_session_that_was_being_closed_is_closed() -> None:
     assert (events[-1].reason, events[-1].episodes, events[-1].steps) == ("idle", 1, 1)
 
 
-def test_a_damaged_record_is_not_gone_on_with() -> None:
+async def test_a_damaged_record_is_not_gone_on_with() -> None:
     def damaged(found: UnfinishedSession) -> UnfinishedSession:
         return UnfinishedSession(found.opened, [], 2, 1, [], damage="row 7 is not as it was written")
 
-    sessions, _ = after([RESET, STEP], damaged)
+    sessions, _ = await after([RESET, STEP], damaged)
 
     assert lost(sessions) == "its record is damaged: row 7 is not as it was written"
     assert next(iter(sessions.channels.values())).session.epoch == 1
@@ -178,35 +176,35 @@ def test_a_damaged_record_is_not_gone_on_with() -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("observation", Raw(b'{"total":4}')), ("reward", 2.5), ("terminated", True)]
 )
-def test_a_record_that_differs_in_one_field_is_lost_by_its_name(field: str, value: Any) -> None:
+async def test_a_record_that_differs_in_one_field_is_lost_by_its_name(field: str, value: Any) -> None:
     def changed(found: UnfinishedSession) -> UnfinishedSession:
         events = [*found.events[:-1], replace(found.events[-1], **{field: value})]
         return UnfinishedSession(found.opened, events, 3, 1, found.digests)
 
-    sessions, events = after([RESET, STEP, STEP], changed)
+    sessions, events = await after([RESET, STEP, STEP], changed)
 
     assert lost(sessions) == f"step 2 came out differently when it was done again: {field}"
     assert isinstance(events[0], SessionResumed)
     assert events[0].lost == lost(sessions)
 
 
-def test_an_action_that_the_environment_does_not_take_again_is_a_loss() -> None:
+async def test_an_action_that_the_environment_does_not_take_again_is_a_loss() -> None:
     def changed(found: UnfinishedSession) -> UnfinishedSession:
         events = [*found.events[:-1], replace(found.events[-1], action=Raw(b'{"by":13}'))]
         return UnfinishedSession(found.opened, events, 2, 1, found.digests)
 
-    sessions, _ = after([RESET, STEP], changed)
+    sessions, _ = await after([RESET, STEP], changed)
 
     assert lost(sessions).startswith("it could not be done again: this is not an action")
 
 
-def test_what_was_stated_of_a_loss_stays() -> None:
+async def test_what_was_stated_of_a_loss_stays() -> None:
     def resumed_before(found: UnfinishedSession) -> UnfinishedSession:
         at = found.events[-1]
         said = SessionResumed(session=at.session, at=1.0, epoch=1, step=1, boot="b", server="1", lost="because")
         return UnfinishedSession(found.opened, [*found.events, said], 2, 1, [*found.digests, None])
 
-    sessions, _ = after([RESET, STEP], resumed_before)
+    sessions, _ = await after([RESET, STEP], resumed_before)
 
     assert lost(sessions) == "because"
 
@@ -221,9 +219,8 @@ async def test_a_session_whose_resumption_cannot_be_recorded_has_lost_its_episod
     _, events, _ = await whole([RESET, STEP])
     sessions = await asyncio.to_thread(made_sessions, recorder=Full(), target=ADDING)
     await sessions.recover([left(events)])
-    result = sessions
 
-    assert lost(result) == "what happened could not be put on record"
+    assert lost(sessions) == "what happened could not be put on record"
 
 
 async def test_a_session_that_is_not_taken_up_is_closed_on_record_where_nothing_else_can_be_said() -> None:
@@ -237,9 +234,8 @@ async def test_a_session_that_is_not_taken_up_is_closed_on_record_where_nothing_
     recorder = NearlyFull()
     sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, grace_seconds=0)
     await sessions.recover([left(events)])
-    result = recorder
 
-    assert [type(event) for event in result.events] == [EpisodeClosed, SessionClosed]
+    assert [type(event) for event in recorder.events] == [EpisodeClosed, SessionClosed]
 
 
 async def test_a_cancel_of_what_was_answered_before_says_that_it_is_finished() -> None:
@@ -250,9 +246,8 @@ async def test_a_cancel_of_what_was_answered_before_says_that_it_is_finished() -
     outlet = channel.outlet
     assert isinstance(outlet, Outlet)
     told = [await asked(channel, outlet, "cancel", {"id": each}, 10 + each) for each in (1, 2, 3)]
-    result = [each["data"]["outcome"] for each in told]
 
-    assert result == ["finished", "finished", "unknown"]
+    assert [each["data"]["outcome"] for each in told] == ["finished", "finished", "unknown"]
 
 
 async def test_what_was_answered_before_is_forgotten_when_there_is_enough_to_remember_since() -> None:
@@ -285,19 +280,19 @@ def closed(events: Sequence[Event]) -> list[tuple[str, int]]:
     return [(event.reason, event.steps) for event in events if isinstance(event, SessionClosed)]
 
 
-def test_a_session_that_nobody_can_resume_is_closed() -> None:
+async def test_a_session_that_nobody_can_resume_is_closed() -> None:
     def plain(found: UnfinishedSession) -> UnfinishedSession:
         return UnfinishedSession(replace(found.opened, resume=""), found.events, 2, 1, found.digests, 30)
 
-    sessions, events = after([RESET, STEP], plain)
+    sessions, events = await after([RESET, STEP], plain)
 
     assert [type(event) for event in events] == [SessionResumed, EpisodeClosed, SessionClosed]
     assert closed(events) == [("disconnected", 31)]
     assert sessions.channels == {}
 
 
-def test_a_server_that_waits_for_nobody_takes_nobody_up() -> None:
-    sessions, events = after([RESET, STEP], grace_seconds=0)
+async def test_a_server_that_waits_for_nobody_takes_nobody_up() -> None:
+    sessions, events = await after([RESET, STEP], grace_seconds=0)
 
     assert (sessions.channels, closed(events)) == ({}, [("not resumed", 1)])
 
@@ -307,11 +302,11 @@ async def test_there_is_room_for_as_many_as_are_served_now() -> None:
     recorder = MemoryRecorder()
     sessions = await asyncio.to_thread(made_sessions, recorder=recorder, target=ADDING, max_sessions=2)
     await sessions.recover(found)
-    names, events = [each.opened.session for each in found], list(recorder.events)
+    names = [each.opened.session for each in found]
 
     assert set(sessions.channels) == set(names[:2])
     assert sessions.slots.taken == 2
-    assert [event.session for event in events if isinstance(event, SessionClosed)] == names[2:]
+    assert [event.session for event in recorder.events if isinstance(event, SessionClosed)] == names[2:]
 
 
 async def test_a_session_that_is_not_resumed_in_time_ends() -> None:
@@ -325,9 +320,8 @@ async def test_a_session_that_is_not_resumed_in_time_ends() -> None:
     clock.now += 2
     await sessions.sweep()
     await holds(lambda: sessions.slots.taken == 0)
-    result = before, len(sessions.channels)
 
-    assert result == (1, 0)
+    assert (before, len(sessions.channels)) == (1, 0)
 
 
 async def test_the_time_to_come_back_begins_when_all_are_there() -> None:
@@ -342,14 +336,13 @@ async def test_the_time_to_come_back_begins_when_all_are_there() -> None:
 
     sessions._adopt = slowly  # type: ignore[method-assign]  # each takes its time
     await sessions.recover(found)
-    times, now = [channel.detached_at for channel in sessions.channels.values()], clock.now
 
-    assert times == [now, now]
+    assert [channel.detached_at for channel in sessions.channels.values()] == [clock.now] * 2
 
 
-def test_the_log_says_how_many_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_says_how_many_go_on(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        after([RESET, STEP])
+        await after([RESET, STEP])
 
     assert "an earlier run left 1 sessions: 1 go on, 0 have lost their episode, 0 are closed" in caplog.text
 

@@ -74,12 +74,7 @@ def test_the_order_is_the_order_of_the_declaration() -> None:
     assert one(pipeline_of(scale, clip).apply(moment(5.0))) == 1.0
 
 
-@given(
-    rewards=st.lists(modest, min_size=1, max_size=6),
-    factor=modest,
-    cost=st.floats(0, 10),
-    bound=st.floats(0, 50),
-)
+@given(rewards=st.lists(modest, min_size=1, max_size=6), factor=modest, cost=st.floats(0, 10), bound=st.floats(0, 50))
 def test_the_parts_add_up_to_the_whole_change(rewards: list[float], factor: float, cost: float, bound: float) -> None:
     pipeline = pipeline_of(
         {"type": "scale", "factor": factor},

@@ -20,17 +20,7 @@ from proctor.models.wire import Encoding
 from proctor.server.runtime.env_adapter import EnvAdapter, ResetRequest
 from proctor.server.runtime.executors import AnyAdapter, Executor, LoopExecutor, ThreadExecutor, abandoned_threads
 from proctor.server.runtime.results import EnvOutcome, RequestError, RequestFailed, RequestRefused
-from tests.server.environments import (
-    HIDDEN_TEXT,
-    TROUBLE,
-    Blocking,
-    Counting,
-    Diary,
-    Later,
-    Quick,
-    Raising,
-    diary,
-)
+from tests.server.environments import HIDDEN_TEXT, TROUBLE, Blocking, Counting, Diary, Later, Quick, Raising, diary
 from tests.server.live_server import PATIENCE, until
 
 pytestmark = pytest.mark.anyio
@@ -128,9 +118,8 @@ async def test_what_is_not_done_is_raised_wherever_a_desk_works(
     with pytest.raises(RequestError) as caught:
         await place.step(HOLD)
     await place.close()
-    problem = caught.value
 
-    assert (type(problem), problem.problem.code) == expected
+    assert (type(caught.value), caught.value.problem.code) == expected
     assert await asyncio.to_thread(gone, key)
 
 
@@ -176,10 +165,9 @@ async def test_a_step_that_is_a_coroutine_is_awaited_on_the_loop(key: str) -> No
     await place.reset(ORDER)
     outcome = await place.step(GO)
     await place.close()
-    immediate = place.immediate
 
     assert outcome == EnvOutcome(b'{"observation":1}', b"{}", 0.0)
-    assert not immediate
+    assert not place.immediate
     assert diary(key).methods() == ["reset", "step", "close"]
 
 

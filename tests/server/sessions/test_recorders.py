@@ -288,10 +288,7 @@ def test_a_line_that_is_too_long_is_reported_and_passed_over(tmp_path: Path) -> 
 
     torn = [each for each in found if isinstance(each, Torn)]
     assert [isinstance(each, Torn) for each in found] == [False, True, False, True]
-    assert [(each.line, each.offset) for each in torn] == [
-        (2, len(first)),
-        (4, 2 * len(first) + len(long) + 1),
-    ]
+    assert [(each.line, each.offset) for each in torn] == [(2, len(first)), (4, 2 * len(first) + len(long) + 1)]
     assert {(each.text, each.problem) for each in torn} == {(b"[" * 1000, "the line is longer than 2000 bytes")}
     assert peak() < len(long)
     assert list(read_events(path, longest=10**6))[1] != found[1]

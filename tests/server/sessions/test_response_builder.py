@@ -66,12 +66,7 @@ def mask(*values: bool) -> Any:
 
 RESET = BatchOutcome(b"[[1.0],[2.0]]", b"{}", begins=mask(True, True))
 STEP = BatchOutcome(
-    b"[[3.0],[4.0]]",
-    b'{"seed":[1,2]}',
-    np.array([1.0, 2.0]),
-    mask(True, False),
-    mask(False, False),
-    mask(False, False),
+    b"[[3.0],[4.0]]", b'{"seed":[1,2]}', np.array([1.0, 2.0]), mask(True, False), mask(False, False), mask(False, False)
 )
 
 

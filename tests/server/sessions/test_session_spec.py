@@ -6,12 +6,11 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.anyio
 HERE = "tests.server.environments"
 KINDS: tuple[ExecutorKind, ...] = ("inline", "thread", "process")
 ORDER = ResetRequest(3, "e", None)
-Result = TypeVar("Result")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,29 +48,18 @@ def key() -> str:
     return f"test-{uuid.uuid4().hex}"
 
 
-def run(scenario: Coroutine[Any, Any, Result]) -> Result:
-    async def bounded() -> Result:
-        async with asyncio.timeout(3 * PATIENCE):
-            return await scenario
-
-    return uvloop.run(bounded())
-
-
 def opening_of(target: Target, kind: ExecutorKind | None = None, **details: Any) -> SessionSpec:
     card = describe_target(target)
     kind = kind or choose_executor_kind(target, card, None, details.get("num_envs"))
     return SessionSpec(target, card, kind, nest=current[0], **details)
 
 
-def refusal(opening: SessionSpec) -> Problem:
-    async def scenario() -> Problem:
-        with pytest.raises(RequestRefused) as caught:
-            await opening.place("refused")
-        await asyncio.to_thread(until, lambda: children() <= before)
-        return caught.value.problem
-
+async def refusal(opening: SessionSpec) -> Problem:
     before = children()
-    return run(scenario())
+    with pytest.raises(RequestRefused) as caught:
+        await opening.place("refused")
+    await asyncio.to_thread(until, lambda: children() <= before)
+    return caught.value.problem
 
 
 def test_a_card_says_what_the_environment_says() -> None:
@@ -205,9 +192,8 @@ async def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
     )
     place = await opening.place("batch")
     await place.reset(ORDER)
-    stepped = await place.step(b'{"actions":[1,0]}')
+    outcome = await place.step(b'{"actions":[1,0]}')
     await place.close()
-    outcome = stepped
 
     assert isinstance(outcome, BatchOutcome)
     assert outcome.terminations is not None
@@ -217,14 +203,14 @@ async def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
 
 @pytest.mark.parametrize("what", ["error", "value", "stop", "exit"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_factory_that_fails_is_told_by_a_number(
+async def test_a_factory_that_fails_is_told_by_a_number(
     kind: ExecutorKind, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     card = describe_target(Target(f"{HERE}:Raising"))
     target = Target(f"{HERE}:Raising", {"where": "make", "what": what})
 
     with caplog.at_level(logging.ERROR, "proctor.environment"):
-        problem = refusal(SessionSpec(target, card, kind, nest=current[0]))
+        problem = await refusal(SessionSpec(target, card, kind, nest=current[0]))
 
     assert problem.code == Code.FACTORY_ERROR
     assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
@@ -234,29 +220,29 @@ def test_a_factory_that_fails_is_told_by_a_number(
 
 
 @pytest.mark.parametrize("kind", ["inline", "thread"])
-def test_a_batch_that_fails_is_told_by_a_number(kind: ExecutorKind, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_batch_that_fails_is_told_by_a_number(kind: ExecutorKind, caplog: pytest.LogCaptureFixture) -> None:
     card = describe_target(Target(f"{HERE}:Corridor"))
     target = Target(f"{HERE}:Corridor", {"fails_at": -1})
 
-    problem = refusal(SessionSpec(target, card, kind, num_envs=2))
+    problem = await refusal(SessionSpec(target, card, kind, num_envs=2))
 
     assert problem.code == Code.FACTORY_ERROR
     assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
     assert HIDDEN_TEXT in caplog.text
 
 
-def test_a_factory_must_not_change_its_mind() -> None:
+async def test_a_factory_must_not_change_its_mind() -> None:
     opening = opening_of(Target(f"{HERE}:fickle", {"key": f"fickle-{uuid.uuid4().hex}"}))
 
     assert opening.kind == "inline"
-    assert refusal(opening).code == Code.FACTORY_ERROR
+    assert (await refusal(opening)).code == Code.FACTORY_ERROR
 
 
-def test_when_too_many_environments_hang_no_more_are_made(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+async def test_when_too_many_environments_hang_no_more_are_made(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     opening = opening_of(Target(f"{HERE}:Counting", {"key": key}), "thread")
     monkeypatch.setattr(module, "MOST_ABANDONED", len(abandoned_threads))
 
-    problem = refusal(opening)
+    problem = await refusal(opening)
 
     assert problem.code == Code.CAPACITY_REACHED
     assert diary(key).made == 1
@@ -266,13 +252,13 @@ async def _nowhere(nest: WorkerPool, work: object, name: str) -> None:
     raise FileNotFoundError("/nowhere/python")
 
 
-def test_a_process_that_cannot_be_started_is_told_by_a_number(
+async def test_a_process_that_cannot_be_started_is_told_by_a_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opening = opening_of(Target(f"{HERE}:Counting"), "process")
     monkeypatch.setattr(WorkerPool, "place", _nowhere)
 
-    problem = refusal(opening)
+    problem = await refusal(opening)
 
     assert problem.code == Code.FACTORY_ERROR
     assert "nowhere" not in msgspec.json.encode(problem).decode()

@@ -49,13 +49,7 @@ def seen(found: Any) -> Any:
 def test_an_observation_is_told_with_the_step_and_the_flags_and_nothing_else() -> None:
     found = make_tool_result(answer(), ACT, CARD, EpisodeStatus(reward=0.25, total_reward=0.5), 12)
 
-    assert seen(found) == {
-        "observation": [0.5],
-        "step": 12,
-        "done": False,
-        "terminated": False,
-        "truncated": False,
-    }
+    assert seen(found) == {"observation": [0.5], "step": 12, "done": False, "terminated": False, "truncated": False}
     assert found.text == "You smell something.\nStep 12."
     assert not found.is_error
 

@@ -228,12 +228,7 @@ class Normalise(Transform[RunningMoments]):
 
     def save_state(self, state: RunningMoments) -> Any:
         """Return the moments and the returns."""
-        return {
-            "mean": state.mean,
-            "variance": state.variance,
-            "count": state.count,
-            "returns": state.returns.tolist(),
-        }
+        return {"mean": state.mean, "variance": state.variance, "count": state.count, "returns": state.returns.tolist()}
 
     def load_state(self, saved: Any, num_envs: int) -> RunningMoments:
         """Return the moments and the returns."""

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from proctor.models.arrays import array_to_lists, pack_array
 from proctor.models.control import BatchReply, Code, ObservationReply, Problem, Reset
-from proctor.models.events import (
-    BatchReset,
-    BatchStepped,
-    EpisodeReset,
-    EpisodeStepped,
-    Event,
-    Failed,
-)
+from proctor.models.events import BatchReset, BatchStepped, EpisodeReset, EpisodeStepped, Event, Failed
 from proctor.models.wire import Encoding
 from proctor.server.rewards.pipeline import Moment, Pipeline
 from proctor.server.runtime.env_adapter import EMPTY_OBJECT, ResetRequest

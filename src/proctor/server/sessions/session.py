@@ -28,13 +28,7 @@ from proctor.contracts.recorder import Recorder
 from proctor.errors import ComponentError, RecordLimitError
 from proctor.models.control import Code, Reset, WatchedStep
 from proctor.models.events import EpisodeClosed, EpisodeStepped, Event, SessionClosed, SessionOpened, SessionResumed
-from proctor.server.runtime.executors import (
-    AnyOutcome,
-    Executor,
-    await_with_timeout,
-    close_executor,
-    consume_outcome,
-)
+from proctor.server.runtime.executors import AnyOutcome, Executor, await_with_timeout, close_executor, consume_outcome
 from proctor.server.runtime.results import (
     EnvOutcome,
     RequestError,
