@@ -24,7 +24,7 @@ from proctor.models.control import Request, StepBatch
 from proctor.models.wire import check_wire_type
 from proctor.server.control.http_routes import make_openapi_document
 from proctor.server.control.protocol import RULES
-from proctor.server.runtime.env_adapter import describe_server, describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.settings import LimitSettings, ServerSettings
 
 SERVED = ["CartPole-v1", "proctor/PlumeSearch-v0", "SpecKitAI/ColumnPopper-v1"]
@@ -82,7 +82,7 @@ def test_the_models_that_a_client_imports_are_those_that_the_server_speaks(
 
 
 def test_http_carries_no_request_that_drives_an_environment() -> None:
-    paths = make_openapi_document(describe_server(describe_target(Target("CartPole-v1"))))["paths"]
+    paths = make_openapi_document(describe_target(Target("CartPole-v1")))["paths"]
 
     driving = {name for name, rule in RULES.items() if rule.names_session or name in {"open", "resume", "close"}}
     assert not {path.strip("/") for path in paths} & driving

@@ -39,7 +39,7 @@ from proctor.server.net.uvicorn_http import LimitedHttpProtocol
 from proctor.server.net.uvicorn_server import bind_tcp, port_of
 from proctor.server.net.uvicorn_websocket import QuickWebSocketProtocol
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_adapter import EnvDescription, describe_server, describe_target
+from proctor.server.runtime.env_adapter import EnvDescription, describe_target
 from proctor.server.runtime.results import make_refusal
 from proctor.server.sessions.episode_status import RowLog
 from proctor.server.sessions.recorders import NullRecorder
@@ -238,12 +238,11 @@ def made_plane(
         clock=lambda: 0.0,
         wall=lambda: 0.0,
     )
-    description = describe_server(card)
     return ControlPlane(
         policies(port, control),
         sessions,
-        description,
-        make_http_routes(description, sessions, metrics, LIMITS.max_body_bytes, operating=operating),
+        card,
+        make_http_routes(card, sessions, metrics, LIMITS.max_body_bytes, operating=operating),
         metrics,
         limits=LIMITS,
         max_pending=10,

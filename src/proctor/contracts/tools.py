@@ -29,7 +29,7 @@ from pydantic import ValidationError as ModelError
 from pydantic.errors import PydanticUserError
 
 from proctor.errors import ComponentError, ProctorError, ValidationError
-from proctor.models.descriptions import describe_arguments, tidy_schema
+from proctor.models.descriptions import describe_arguments, make_untitled_schema
 from proctor.models.wire import Action, Observation, WireModel
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -205,7 +205,7 @@ def make_message_model(name: str, fields: dict[str, Any], where: str) -> type[To
 
 def make_json_schema(model: type[WireModel], *, answers: bool = False) -> dict[str, Any]:
     """Return the JSON Schema of a model without what only repeats names; of what it writes if it `answers`."""
-    schema = tidy_schema(model.model_json_schema(mode="serialization" if answers else "validation"))
+    schema = make_untitled_schema(model, "serialization" if answers else "validation")
     schema.pop("description", None)
     return {**EMPTY_SCHEMA, **schema}
 

@@ -8,9 +8,11 @@ Rule 3: no numpy, so that a typed environment stays light; `arrays` tells arrays
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from proctor.models.wire import OUTSIDE, Observation
 
@@ -117,10 +119,6 @@ MOST_CHOICES: Final = 40
 LONGEST_SCHEMA: Final = 1000
 """Characters of a schema in words."""
 
-_LITERAL: Final = frozenset({"default", "const", "enum", "examples"})
-"""Keywords whose values are values, not schemas."""
-_NAMED: Final = frozenset({"properties", "$defs", "patternProperties"})
-"""Keywords that hold schemas by name."""
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _BOUNDS: Final = (
     ("minimum", "at least "),
@@ -130,35 +128,19 @@ _BOUNDS: Final = (
 )
 
 
-def tidy_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return a copy of `schema` without its title, and without the titles inside that repeat a name."""
-    titled = isinstance(schema.get("title"), str)
-    return {key: _tidy_part(key, part) for key, part in schema.items() if not (titled and key == "title")}
+class _UntitledSchema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
 
 
-def _tidy_part(keyword: str, part: Any) -> Any:
-    if keyword in _LITERAL:
-        return part
-    if keyword in _NAMED and isinstance(part, dict):
-        return {name: _tidy_title(each, name) for name, each in part.items()}
-    if isinstance(part, dict):
-        return {key: _tidy_part(key, each) for key, each in part.items()}
-    return [_tidy_part("", each) for each in part] if isinstance(part, list) else part
-
-
-def _tidy_title(schema: Any, name: str) -> Any:
-    """Return a tidied schema; it keeps its title if that says more than its name."""
-    if not isinstance(schema, dict):
-        return schema
-    title = schema.get("title")
-    made = {key: _tidy_part(key, part) for key, part in schema.items()}
-    if isinstance(title, str) and _letters(title) == _letters(name):
-        del made["title"]
-    return made
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[\W_]", "", text).lower()
+def make_untitled_schema(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> Schema:
+    """Return the JSON Schema of a model without its title, and without the titles inside that repeat a name."""
+    schema = model.model_json_schema(schema_generator=_UntitledSchema, mode=mode)
+    for name, part in schema.get("$defs", {}).items():
+        if part.get("title") == name:
+            del part["title"]
+    schema.pop("title", None)
+    return schema
 
 
 def describe_arguments(schema: Schema) -> str:

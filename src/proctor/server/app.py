@@ -42,7 +42,6 @@ from proctor.server.net.uvicorn_http import LimitedHttpProtocol, SecondaryHttpPr
 from proctor.server.net.uvicorn_server import DrainingServer, FairServer, make_uvicorn_config, new_event_loop, port_of
 from proctor.server.net.uvicorn_websocket import choose_websocket_protocol
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_adapter import describe_server
 from proctor.server.sessions.recorders import JsonlRecorder, NullRecorder
 from proctor.server.sessions.session_spec import SessionSpec, choose_executor_kind
 from proctor.server.settings import ServerSettings
@@ -149,16 +148,15 @@ class Server:
             wall=wall,
             space=self.space,
         )
-        description = describe_server(self.card)
         limits = settings.limits.limits()
         self.viewing: Final = None if visits is None else self._viewing(settings, visits)
         operating = self._operating(visits)
         self.plane: Final = ControlPlane(
             _make_policies(settings, keys.control, listening.sockets),
             self.sessions,
-            description,
+            self.card,
             make_http_routes(
-                description,
+                self.card,
                 self.sessions,
                 self.metrics,
                 limits.max_body_bytes,

@@ -21,7 +21,7 @@ from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.grants import GrantRegistry, GrantService
 from proctor.server.net.metrics import Metrics
 from proctor.server.rewards.pipeline import plan_of
-from proctor.server.runtime.env_adapter import describe_server, describe_target
+from proctor.server.runtime.env_adapter import describe_target
 from proctor.server.sessions.recorders import NullRecorder
 from proctor.server.sessions.session_spec import SessionSpec
 from proctor.server.settings import parse_settings
@@ -116,7 +116,7 @@ def test_every_status_and_type_is_described(client: httpx.Client) -> None:
 
 
 def test_only_the_health_needs_no_credential() -> None:
-    document = make_openapi_document(describe_server(describe_target(Target("CartPole-v1"))))
+    document = make_openapi_document(describe_target(Target("CartPole-v1")))
 
     open_paths = [
         path for path, item in document["paths"].items() for each in item.values() if each.get("security") == []
@@ -201,7 +201,7 @@ def routes(*, stopping: bool) -> Starlette:
         wall=lambda: 0.0,
     )
     sessions.stopping = stopping
-    return make_http_routes(describe_server(CARD), sessions, metrics, MOST_BODY)
+    return make_http_routes(CARD, sessions, metrics, MOST_BODY)
 
 
 async def asked(

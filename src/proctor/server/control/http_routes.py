@@ -45,7 +45,7 @@ from proctor.models.operator import (
 from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.net.http_requests import JSON, parse_body, parse_query, read_body
 from proctor.server.net.metrics import Metrics
-from proctor.server.runtime.env_adapter import ServerDescription
+from proctor.server.runtime.env_adapter import EnvDescription
 from proctor.server.runtime.results import RequestFailed, RequestRefused, log_internal_error, make_refusal
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def make_no_agents_error(agents: str | None) -> Item:
 
 
 def make_http_routes(
-    description: ServerDescription,
+    description: EnvDescription,
     sessions: SessionRegistry,
     metrics: Metrics,
     max_body: int,
@@ -366,7 +366,7 @@ async def _answer_http_error(request: Request, problem: Exception) -> Response:
 
 
 def make_openapi_document(
-    description: ServerDescription,
+    description: EnvDescription,
     *,
     governed: bool = False,
     links: bool = False,
@@ -397,7 +397,7 @@ def make_openapi_document(
         known |= own | (schemas or {})
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"proctor: {description.metadata.name}", "version": __version__, "description": ABOUT},
+        "info": {"title": f"proctor: {description.name}", "version": __version__, "description": ABOUT},
         "components": {"securitySchemes": security, **({"schemas": known} if known else {})},
         "security": [{"control": []}],
         "paths": paths_found,

@@ -51,7 +51,7 @@ from proctor.server.control.session_registry import SessionRegistry
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal
 from proctor.server.net.metrics import Metrics
 from proctor.server.net.uvicorn_websocket import ABORT, LISTEN, WRITABLE, run_first_part
-from proctor.server.runtime.env_adapter import ServerDescription
+from proctor.server.runtime.env_adapter import EnvDescription
 from proctor.server.runtime.executors import run_on_thread
 from proctor.server.runtime.results import RequestError, RequestRefused, log_internal_error, make_refusal
 
@@ -275,7 +275,7 @@ class ControlConnection:
             version,
             f"proctor/{__version__}",
             self._sessions.boot,
-            self._plane.description.metadata.name,
+            self._plane.description.name,
             self._address,
             hello.packed,
             hello.compression,
@@ -357,7 +357,7 @@ class ControlPlane:
         self,
         policies: Policies,
         sessions: SessionRegistry,
-        description: ServerDescription,
+        description: EnvDescription,
         pages: Starlette,
         metrics: Metrics,
         *,

@@ -9,8 +9,9 @@ Rule 4: a batch that ends and begins an episode in the same step shows two scene
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 import gymnasium as gym
@@ -113,36 +114,24 @@ class ArrayFormat:
         return (_EndingOutputs(opening, both) if both.any() else opening), opening
 
 
-class _LazyJson:
-    """JSON that is read once, when it is first looked at; a ComponentError if it is too much to build on the event loop."""
-
-    __slots__ = ("_form", "_raw", "_value")
-
-    def __init__(self, raw: bytes | Raw, form: Callable[[Any], Any] | None = None) -> None:
-        self._raw: bytes | Raw | None = raw
-        self._form = form
-        self._value: Any = None
-
-    def __call__(self) -> Any:
-        raw, self._raw = self._raw, None
-        if raw is not None:
-            _check_size(bytes(raw), is_packed=self._form is not None)
-            try:
-                value = msgspec.json.decode(raw)
-                self._value = value if self._form is None else self._form(value)
-            except (msgspec.DecodeError, ValidationError) as problem:
-                raise ComponentError("what the environment said cannot be read", expected="JSON") from problem
-        return self._value
-
-
-def _check_size(text: bytes, *, is_packed: bool) -> None:
+def _read_json(raw: bytes | Raw, *, packed: bool = False) -> Any:
+    """Return JSON, with packed arrays as lists; a ComponentError if it is too much to build on the event loop."""
+    text = bytes(raw)
     containers = text.count(b"[") + text.count(b"{") + text.count(b":")
     values = text.count(b",")
-    if is_packed:
+    if packed:
         # Every value is looked at, whether it is a packed array; there are few where arrays are packed.
         containers += values
     _refuse_more_than(MOST_CONTAINERS, containers, "arrays, objects and keys")
     _refuse_more_than(MOST_NUMBERS, values, "values")
+    try:
+        value = msgspec.json.decode(text)
+        if packed:
+            _check_arrays(_find_packed_arrays(value))
+            value = unpack_arrays(value)
+    except (msgspec.DecodeError, ValidationError) as problem:
+        raise ComponentError("what the environment said cannot be read", expected="JSON") from problem
+    return value
 
 
 def _refuse_more_than(most: int, found: int, what: str) -> None:
@@ -155,18 +144,24 @@ def _refuse_more_than(most: int, found: int, what: str) -> None:
 class _SingleOutputs:
     """The scene of a session of one environment."""
 
-    __slots__ = ("_metadata", "_observation")
-
     def __init__(self, moment: Moment, packed: bool) -> None:
-        self._observation = _LazyJson(moment.raw_observation, _unpack_all if packed else None)
-        self._metadata = _LazyJson(moment.raw_metadata)
+        self._moment = moment
+        self._packed = packed
+
+    @cached_property
+    def _observation(self) -> Any:
+        return _read_json(self._moment.raw_observation, packed=self._packed)
+
+    @cached_property
+    def _metadata(self) -> Any:
+        return _read_json(self._moment.raw_metadata) or {}
 
     def observation(self, index: int) -> Any:
-        return self._observation()
+        return self._observation
 
     def metadata(self, index: int) -> Mapping[str, Any]:
-        said: Mapping[str, Any] | None = self._metadata()
-        return {} if said is None else said
+        said: Mapping[str, Any] = self._metadata
+        return said
 
     def numbers(self, key: str, which: Mask) -> Rewards:
         value = self.metadata(0).get(key)
@@ -181,27 +176,33 @@ class _SingleOutputs:
 class _BatchOutputs:
     """The scene of a batch: observations of the batched space, and Gymnasium's infos, which are arrays with masks."""
 
-    __slots__ = ("_arrays", "_numbers", "_observations", "_space", "infos", "packed")
-
     def __init__(self, moment: Moment, packed: bool, space: gym.Space[Any] | None) -> None:
-        self.infos = _LazyJson(moment.raw_metadata)
+        self._moment = moment
         self.packed = packed
         self._arrays: dict[int, NDArray[Any]] = {}
         """Arrays of the infos that were looked at, by the id of what they were made of: every sub-environment looks again."""
         self._numbers = 0
-        self._observations = _LazyJson(moment.raw_observation, _unpack_all if packed else None)
         self._space = space
+
+    @cached_property
+    def infos(self) -> Any:
+        """What the batch said beside its observations."""
+        return _read_json(self._moment.raw_metadata) or {}
+
+    @cached_property
+    def _observations(self) -> Any:
+        return _read_json(self._moment.raw_observation, packed=self.packed)
 
     def observation(self, index: int) -> Any:
         if self._space is None:
             raise ComponentError("a batch without a known space", expected="no look at its observations")
-        return {"observation": pick_value(self._space, self._observations(), index)}
+        return {"observation": pick_value(self._space, self._observations, index)}
 
     def metadata(self, index: int) -> Mapping[str, Any]:
-        return self.info(self.infos() or {}, index)
+        return self.info(self.infos, index)
 
     def numbers(self, key: str, which: Mask) -> Rewards:
-        return self.column(self.infos() or {}, key, which)
+        return self.column(self.infos, key, which)
 
     def info(self, infos: Mapping[str, Any], index: int) -> dict[str, Any]:
         """Return one sub-environment's part of `infos`: the keys that their masks say it has."""
@@ -254,8 +255,6 @@ class _BatchOutputs:
 class _EndingOutputs:
     """The scene that a step reached: of the `ended` episodes what they left in the infos, else the present one."""
 
-    __slots__ = ("_ended", "_now")
-
     def __init__(self, now: _BatchOutputs, ended: Mask) -> None:
         self._now = now
         self._ended = ended
@@ -282,7 +281,7 @@ class _EndingOutputs:
         return found[which]
 
     def _read_final(self, key: str) -> Any:
-        infos = self._now.infos() or {}
+        infos = self._now.infos
         if key not in infos:
             raise ComponentError(f"a batch that resets in the same step has no {key!r}", expected="it in the infos")
         return infos[key]
@@ -304,12 +303,6 @@ def unpack_arrays(value: Any) -> Any:
             return array_to_lists(unpack_array(value))
         return {key: unpack_arrays(each) for key, each in value.items()}
     return [unpack_arrays(each) for each in value] if isinstance(value, list) else value
-
-
-def _unpack_all(value: Any) -> Any:
-    """Return what `unpack_arrays` does; a ComponentError if that would be too much."""
-    _check_arrays(_find_packed_arrays(value))
-    return unpack_arrays(value)
 
 
 def _part(values: Any, which: Any) -> Any:

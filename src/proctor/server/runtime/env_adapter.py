@@ -17,7 +17,6 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import Any, Final, TypeAlias, TypeVar
@@ -82,6 +81,12 @@ class EnvDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of the environment's source."""
 
     @property
+    def metadata(self) -> Metadata:
+        """What a server that serves it says."""
+        server = f"proctor/{__version__}"
+        return Metadata(self.name, self.description, self.version, server, [PROTOCOL], num_envs=self.can_batch)
+
+    @property
     def observation_space(self) -> gym.Space[Any] | None:
         """The space of observations, where there is one."""
         spaces = self.schemas.spaces
@@ -121,22 +126,6 @@ def describe_target(target: Target) -> EnvDescription:
 
 async def _await_closing(closing: Any) -> None:
     await closing
-
-
-@dataclass(frozen=True, slots=True)
-class ServerDescription:
-    """Metadata and schemas, made once."""
-
-    metadata: Metadata
-    schemas: Schemas
-
-
-def describe_server(card: EnvDescription) -> ServerDescription:
-    """Return what to say of the environment that a target makes."""
-    metadata = Metadata(
-        card.name, card.description, card.version, f"proctor/{__version__}", [PROTOCOL], num_envs=card.can_batch
-    )
-    return ServerDescription(metadata, card.schemas)
 
 
 class ResetRequest(msgspec.Struct, frozen=True):
