@@ -23,3 +23,11 @@ class Said:
 
 
 Run = Callable[..., Said]
+
+
+def assert_mistake(said: Said, *words: str) -> None:
+    """Hold an answer to what a user's mistake gets: one line that says these words, and nothing else."""
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("proctor: ")
+    assert said.err.count("\n") == 1
+    assert all(word in said.err for word in words)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.contracts.clauses import CLAUSES, Subject, list_clauses
-from tests.cli.said import Run
+from tests.cli.said import Run, assert_mistake
 
 PARTS = """
 import gymnasium as gym
@@ -209,9 +209,4 @@ def test_a_class_that_asks_for_the_site_gets_it(report_of: Read, parts: str) -> 
     ],
 )
 def test_a_users_mistake_is_a_message_and_the_exit_code_2(run: Run, parts: str, target: str, words: str) -> None:
-    result = run(target.format(parts=parts))
-
-    assert result.code == 2
-    assert words.format(parts=parts) in result.err
-    assert result.err.count("\n") == 1
-    assert "Traceback" not in result.out + result.err
+    assert_mistake(run(target.format(parts=parts)), words.format(parts=parts))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from proctor.cli.judge import diagram, judge
 from proctor.episode import Author
 from proctor.episode.diagram import Notation, draw_machine
 from proctor.episode.packets.fields import ExecutionMetadata
@@ -122,24 +124,6 @@ def test_of_very_many_episodes_the_first_are_listed(run: Run, tmp_path: Path) ->
     assert "corr_20" not in said.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--episode", "corr_a"], "an episode is drawn from a file"),
-        (["nowhere.jsonl"], "nowhere.jsonl"),
-        (["--format", "svg"], "--format"),
-        (["--out", "nowhere/at/all.dot"], "cannot write"),
-        (["/dev/null", "--rules", "nowhere.rules"], "cannot read 'nowhere.rules'"),
-    ],
-)
-def test_a_mistake_is_one_line_and_code_2(run: Run, arguments: list[str], says: str) -> None:
-    said = run(*arguments)
-
-    assert (said.code, said.out) == (2, "")
-    assert said.err.count("\n") == 1
-    assert says in said.err
-
-
 def test_an_episode_that_is_not_there_is_told_with_those_that_are(run: Run, both: str) -> None:
     said = run(both, "--episode", "corr_nobody")
 
@@ -148,16 +132,17 @@ def test_an_episode_that_is_not_there_is_told_with_those_that_are(run: Run, both
     assert "corr_good or corr_bad" in said.err
 
 
-def test_a_file_without_an_episode_cannot_be_drawn(run: Run, tmp_path: Path) -> None:
-    said = run(written(tmp_path / "empty.jsonl"))
-
-    assert said.code == 2
-    assert "there is no episode" in said.err
+SHARED = ["--profile", "--layer-rules", "--on-overrun", "--initial-beliefs", "--rules"]
 
 
-def test_the_process_prints_the_machine() -> None:
-    command = [sys.executable, "-m", "proctor", "diagram"]
+def options(command: Callable[..., None]) -> dict[str, tuple[Any, ...]]:
+    """Return what the help says of each option: its words, its default and what stands for its value."""
+    alone = typer.Typer(add_completion=False)
+    alone.command()(command)
+    shown: list[Any] = typer.main.get_command(alone).params
+    return {each.opts[0]: (each.help, each.default, each.metavar) for each in shown}
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, draw_machine(), "")
+@pytest.mark.parametrize("name", SHARED)
+def test_an_option_is_the_same_in_both_commands(name: str) -> None:
+    assert options(diagram)[name] == options(judge)[name]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proctor.cli.main import main
+from tests.cli.said import Run, assert_mistake
 from tests.viewer import ledgers
 from tests.viewer.pages import Page
 
@@ -106,30 +107,13 @@ def test_a_file_that_is_there_is_replaced_only_by_force(folder: Path, capsys: py
         (["kept", "--fork", "99", "--actions", "[0]"], "this episode has no such step"),
         (["kept", "--html", "nowhere/out.html"], "there is no folder 'nowhere'"),
     ],
-    ids=[
-        "no ledger",
-        "a long name",
-        "none there",
-        "no episode",
-        "no other",
-        "fork",
-        "actions",
-        "words",
-        "depth",
-        "step",
-        "place",
-    ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    folder: Path, run_command: Run, arguments: list[str], said: str
 ) -> None:
     place = [] if "--html" in arguments else ["--html", "out.html"]
 
-    assert main(["export", *arguments, *place]) == 2
-
-    complaint = capsys.readouterr().err
-    assert said in complaint
-    assert complaint.count("\n") == 1
+    assert_mistake(run_command("export", *arguments, *place), said)
     assert not (folder / "out.html").exists()
 
 

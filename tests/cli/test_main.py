@@ -68,28 +68,6 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"proctor {proctor.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["fly"], "No such command 'fly'"),
-        (["--fly"], "No such option"),
-        (["run"], "Missing argument 'ID'"),
-        (["run", "CartPole-v1", "--fly"], "No such option"),
-        (["run", "CartPole-v1", "--episodes", "some"], "--episodes"),
-        (["run", "CartPole-v9"], "CartPole"),
-    ],
-)
-def test_bad_usage_is_one_line_and_code_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(arguments)
-
-    out, err = capsys.readouterr()
-    assert code == 2
-    assert out == ""
-    assert err.startswith("proctor: ")
-    assert err.count("\n") == 1
-    assert says in err
-
-
 def test_the_app_works_in_the_hands_of_a_runner_too() -> None:
     result = CliRunner().invoke(app, ["envs", "--json"])
 

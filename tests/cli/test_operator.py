@@ -236,32 +236,6 @@ def test_the_json_of_an_answer_is_what_the_server_said_and_nothing_else(ask: Any
     assert (told["session"], told["epoch"], told["question"]) == ("a-session", 1, "May I go on?")
 
 
-def test_an_id_that_fits_two_questions_is_refused_and_a_name_is_not(ask: Any, there: Operated) -> None:
-    other = question("pkt_yes", session="b-session", question="May I delete it all?")
-    there.operator.waiting = {"one": question("pkt_yes"), "pkt_yes": other}
-
-    told = ask("answer", "pkt_yes", "go")
-    acts_before = list(there.operator.acts)
-    named = ask("answer", "b-session.1.pkt_yes", "go")
-
-    assert (told.code, told.out, acts_before) == (2, "", [])
-    assert "a-session.1.pkt_yes, b-session.1.pkt_yes" in told.err
-    assert "May I delete it all?" in named.out
-    assert there.operator.acts == [("answer", "b-session.1", "pkt_yes", "go", "")]
-
-
-def test_an_answer_to_what_no_longer_waits_or_to_an_episode_that_is_over_changes_nothing(
-    ask: Any, there: Operated
-) -> None:
-    there.operator.waiting = {"q1": question(epoch=2)}
-    there.operator.standings = [standing(epoch=2)]
-
-    told = [ask("answer", QUESTION, "go"), ask("alert", "a-session.1", "stop"), ask("clear", "a-session.1")]
-
-    assert [page.code for page in told] == [2, 2, 2]
-    assert there.operator.acts == []
-
-
 def test_names_that_begin_with_a_dash_are_names(ask: Any, there: Operated) -> None:
     there.operator.waiting = {"-q": question("-q")}
     there.operator.standings = [standing(session="-Ab_9")]
@@ -458,26 +432,6 @@ def test_watch_fits_its_terminal_and_ends_by_ctrl_c_there(there: Operated, tmp_p
     assert len(shown) <= 110
     assert shown.endswith("…")
     assert "Traceback" not in left
-
-
-def spoken(there: Operated) -> bool:
-    there.say()
-    return True
-
-
-def test_a_reader_who_has_gone_ends_it_without_a_word(there: Operated, tmp_path: Path) -> None:
-    there.say()
-    command = [sys.executable, "-m", "proctor", "operator", "watch", "--url", there.url]
-    with subprocess.Popen(
-        command, cwd=ROOT, env={**variables(tmp_path), **TOKEN}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.stdout.close()
-        until(lambda: spoken(there) and process.poll() is not None, 60)
-        err = process.stderr.read() if process.stderr else b""
-
-    assert (process.returncode, err) == (141, b"")
 
 
 # -------------------------------------------------------------------------------------------------- a server that goes

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from proctor.cli.main import main
-from proctor.errors import ValidationError
 from tests.replay.recorded_ledgers import PLUME, POPPER, Play, Sitting, record
 
 HERE = "tests.replay.environments:"
@@ -122,39 +121,6 @@ def test_sub_episodes_are_replayed_alone_when_that_is_asked(folder: Path, capsys
     assert code == 0
     assert len(found["alone"]) > 3
     assert {each["sub"]["index"] for each in found["alone"]} == {0, 1, 2}
-
-
-def test_a_folder_without_a_ledger_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(capsys, tmp_path)[0] == 2
-    assert asked(capsys, tmp_path / "nowhere")[0] == 2
-
-
-def test_an_unknown_episode_is_the_users_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["replay", str(folder), "boot9"])
-
-    assert code == 2
-    assert "boot1.1" in capsys.readouterr().err
-
-
-def test_nothing_in_a_record_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"plume": "\x1b[2J[red]nonsense"}
-    folder = record(tmp_path / "ledger", Sitting())
-    (file,) = folder.glob("*.ledger")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proctor.replay.replayer.replay_rows", _refusing(settings["plume"]))
-        code, out = asked(capsys, file)
-
-    assert code == 1
-    assert "\x1b" not in out
-    assert "[red]nonsense" in out
-
-
-def _refusing(text: str) -> Any:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise ValidationError(text)
-
-    return refuse
 
 
 def test_the_process_itself_ends_with_the_code(drifting: Path) -> None:

@@ -104,39 +104,6 @@ def test_a_film_of_the_first_episode_is_written(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--policy", "clever"], "surge_cast"),
-        (["--seed", "-1"], "ENV-RESET-P2"),
-        (["--seed", "2147483647", "--episodes", "2"], "out of range"),
-        (["--episodes", "0"], "--episodes"),
-        (["--set", "max_step=3"], "max_steps"),
-        (["--set", "max_steps"], "KEY=VALUE"),
-        (["--gif", "nowhere/film.gif"], "no such folder"),
-        (["--gif", "film.png"], ".gif, .mp4"),
-        (["--gif", "/proc/film.gif"], "expected a file that can be written"),
-    ],
-)
-def test_a_mistake_is_one_line_and_nothing_runs(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["run", PLUME, *arguments])
-
-    out, err = capsys.readouterr()
-    assert code == 2
-    assert out == ""
-    assert says in err
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
-
-
-def test_a_searcher_outside_a_plume_search_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "CartPole-v1", "--policy", "surge_cast"]) == 2
-
-    assert capsys.readouterr().err.endswith("found 'surge_cast'; expected one of random\n")
-
-
-@pytest.mark.parametrize(
     ("given", "names"),
     [
         (["random"], ["random"]),

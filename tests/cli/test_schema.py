@@ -59,11 +59,6 @@ def test_a_name_and_a_directory_write_one_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["Line.schema.json"]
 
 
-def test_an_unknown_name_is_told_the_names_that_there_are() -> None:
-    with pytest.raises(ValidationError, match=r"ObservationPacket, .*, Record, Line"):
-        said("Packet")
-
-
 @pytest.mark.parametrize("place", ["taken", "taken/below"])
 def test_a_file_in_the_place_of_the_directory_is_a_message(tmp_path: Path, place: str) -> None:
     (tmp_path / "taken").write_text("something else")

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
 from proctor.cli.main import main
+from tests.cli.said import Run, Said, assert_mistake
 from tests.server.commands import Command, finished, harmless, serve, told_to_stop_after, variables
 from tests.server.live_server import PATIENCE, until
 
@@ -119,13 +120,8 @@ def test_the_secret_is_in_no_line_of_the_log(tmp_path: Path, level: str, form: t
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_without_a_credential_nobody_else_is_served(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["serve", "CartPole-v1", "--insecure", "--host", address])
-
-    error = capsys.readouterr().err
-    assert code == 2
-    assert "loopback" in error
-    assert len(error.strip().splitlines()) == 1
+def test_without_a_credential_nobody_else_is_served(address: str, run_command: Run) -> None:
+    assert_mistake(run_command("serve", "CartPole-v1", "--insecure", "--host", address), "loopback")
 
 
 def test_insecure_says_what_it_does_and_takes_everybody_on_this_machine(tmp_path: Path) -> None:
@@ -309,16 +305,11 @@ def test_a_file_sets_everything_and_the_command_line_beats_it(tmp_path: Path) ->
     ],
 )
 def test_a_setting_that_makes_no_sense_is_one_line_and_code_2(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: str, run_command: Run
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:  # so that a setting that is taken after all ends it, too
-        port = [] if "--port" in arguments else ["--port", str(taken.getsockname()[1])]
-        code = main(["serve", *arguments, "--insecure", *port])
-
-    error = capsys.readouterr().err
-    assert code == 2
-    assert words in error
-    assert len(error.strip().splitlines()) == 1
+        port = [] if "--port" in arguments else ["--port", taken.getsockname()[1]]
+        assert_mistake(run_command("serve", *arguments, "--insecure", *port), words)
 
 
 @pytest.mark.parametrize(
@@ -334,11 +325,7 @@ def test_a_file_that_makes_no_sense_is_one_line_and_code_2(tmp_path: Path, text:
     config = tmp_path / "serve.toml"
     config.write_text(text)
 
-    code, out, error = finished(tmp_path / "home", "--config", str(config), *FREE)
-
-    assert (code, out) == (2, "")
-    assert words in error
-    assert len(error.strip().splitlines()) == 1
+    assert_mistake(Said(*finished(tmp_path / "home", "--config", str(config), *FREE)), words)
 
 
 @pytest.mark.parametrize(
@@ -351,21 +338,15 @@ def test_a_file_that_makes_no_sense_is_one_line_and_code_2(tmp_path: Path, text:
     ],
 )
 def test_a_target_that_is_none_is_one_line_and_code_2(tmp_path: Path, target: str, words: str) -> None:
-    code, out, error = finished(tmp_path / "home", target, *FREE, "--insecure")
-
-    assert (code, out) == (2, "")
-    assert words in error
-    assert len(error.strip().splitlines()) == 1
+    assert_mistake(Said(*finished(tmp_path / "home", target, *FREE, "--insecure")), words)
 
 
 def test_a_port_that_is_taken_is_one_line_and_code_2(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, out, error = finished(tmp_path / "home", "CartPole-v1", "--port", str(port), "--insecure")
+        said = Said(*finished(tmp_path / "home", "CartPole-v1", "--port", str(port), "--insecure"))
 
-    assert (code, out) == (2, "")
-    assert f"cannot listen on 127.0.0.1:{port}" in error
-    assert len(error.strip().splitlines()) == 1
+    assert_mistake(said, f"cannot listen on 127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660])
@@ -374,12 +355,10 @@ def test_a_secret_that_others_can_read_is_one_line_and_code_2_and_not_shown(tmp_
     file.write_text(SECRET)
     file.chmod(mode)
 
-    code, out, error = finished(tmp_path / "home", "CartPole-v1", *FREE, "--token-file", str(file))
+    said = Said(*finished(tmp_path / "home", "CartPole-v1", *FREE, "--token-file", str(file)))
 
-    assert (code, out) == (2, "")
-    assert f"chmod 600 {file}" in error
-    assert SECRET not in error
-    assert len(error.strip().splitlines()) == 1
+    assert_mistake(said, f"chmod 600 {file}")
+    assert SECRET not in said.err
 
 
 # ----------------------------------------------------------------------------------------------- in this very process

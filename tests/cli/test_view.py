@@ -19,6 +19,7 @@ import pytest
 from proctor.cli.main import main
 from proctor.cli.view import _make_announcer
 from tests.cli.recordings import real, written
+from tests.cli.said import Run, assert_mistake
 from tests.server.commands import ROOT, START_SECONDS, Command, harmless, serve, variables
 from tests.server.live_server import until
 from tests.server.viewer_http.served_viewer import Browser
@@ -134,20 +135,16 @@ def test_what_goes_wrong_is_logged_in_lines_that_cannot_steer_the_terminal(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["/no/such/ledger"], "there is no /no/such/ledger"),
         (["LEDGER", "nobody"], "nobody"),
         (["LEDGER", "--host", "192.0.2.1"], "cannot listen"),
         (["LEDGER", "--port", "70000"], "65535"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_line(
-    ledger: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    ledger: Path, arguments: list[str], words: str, run_command: Run
 ) -> None:
     with harmless():
-        code = main(["view", *(str(ledger) if each == "LEDGER" else each for each in arguments)])
-
-    assert code == 2
-    assert words in capsys.readouterr().err
+        assert_mistake(run_command("view", *(ledger if each == "LEDGER" else each for each in arguments)), words)
 
 
 def test_serve_says_where_its_pages_are_and_the_operator_gets_more_addresses(

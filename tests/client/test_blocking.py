@@ -171,12 +171,3 @@ def test_after_a_fork_the_parent_s_loop_is_kept_and_another_made() -> None:
     assert shared._inherited == [first, second]
     for loop in (first, second):
         ended(loop)
-
-
-def test_a_client_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = LoopThread()
-    monkeypatch.setattr(loop, "_process", -1)
-
-    with pytest.raises(StateError, match="cannot be used here"):
-        loop.run(asyncio.sleep(0))
-    ended(loop)

@@ -6,18 +6,20 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import create_model
 
 from proctor.client import RemoteEnv, RemoteVectorEnv
 from proctor.client.connection import Connection, ConnectionSettings
-from proctor.client.env_client import EnvClient, GenericClient, JsonAction, JsonObservation, JsonState
+from proctor.client.env_client import EnvClient, GenericClient, JsonAction, JsonObservation, find_schema_difference
 from proctor.envs.plume.models import PlumeAction, PlumeObservation, PlumeState
 from proctor.envs.popper.models import PopperAction, PopperObservation, PopperState
-from proctor.errors import ComponentError, EpisodeLost, ValidationError
+from proctor.errors import ComponentError, ValidationError
 from proctor.ledger.verify import verify
 from proctor.models.wire import Action, Observation, State
 from tests.client.counting import Count, Counted, CountState
@@ -64,14 +66,6 @@ async def test_an_episode_is_typed_from_its_reset_to_its_end(counting: Served) -
     assert state == CountState(episode_id="e1", step_count=2, total=109)
     assert name == "QuickCounting"
     assert schemas.action == Count.model_json_schema()
-
-
-async def test_an_end_by_truncation_is_told_from_one_by_termination(counting: Served) -> None:
-    async with CountClient(counting.url) as client:
-        await client.reset()
-        seen = await client.step(Count(by=-100))
-
-    assert (seen.terminated, seen.truncated) == (False, True)
 
 
 def test_the_hand_written_models_drive_the_environments_of_ours() -> None:
@@ -178,22 +172,8 @@ def test_a_client_shows_where_it_is_and_not_how_to_get_in() -> None:
     assert repr(client) == "CountClient('ws://127.0.0.1:9/ws')"
 
 
-async def test_a_lost_episode_is_lost_for_the_typed_client_too(counting: Served) -> None:
-    async with CountClient(counting.url) as client:
-        await client.reset()
-        with pytest.raises(EpisodeLost):
-            await client.step(Count(by=-99))
-        with pytest.raises(EpisodeLost):
-            await client.state()
-        assert (await client.reset()).steps == 0
-
-
 def test_a_client_that_was_never_used_is_closed_in_peace() -> None:
     asyncio.run(CountClient("http://127.0.0.1:9", settings=ConnectionSettings(connect_timeout=1.0)).close())
-
-
-def test_the_wire_types_of_a_client_are_models() -> None:
-    assert issubclass(CountClient.action_type, Action)  # type: ignore[misc]
 
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text()
@@ -216,12 +196,6 @@ def test_an_observation_keeps_what_it_does_not_know(fields: dict[str, Any]) -> N
     assert seen.fields == inside
     assert (seen.reward, seen.done, seen.metadata) == (1.5, True, {"a": 1})
     assert all(seen[name] == value for name, value in inside.items())
-
-
-def test_a_state_keeps_what_it_does_not_know() -> None:
-    state = JsonState.model_validate_json('{"episode_id":"e","step_count":3,"score":7}')
-
-    assert (state.episode_id, state.step_count, state["score"]) == ("e", 3, 7)
 
 
 async def test_any_server_is_driven_without_its_models(counting: Served) -> None:
@@ -275,3 +249,74 @@ def test_where_no_ledger_is_kept_there_is_no_head() -> None:
         client.close()
 
         assert client.head is None
+
+
+First = TypeVar("First", bound=Action)
+
+
+class Half(EnvClient[First, Counted, CountState], Generic[First]):
+    """Leaves its action open."""
+
+
+class Whole(Half[Count]):
+    """Names all three, on the way down."""
+
+
+class Further(Whole):
+    """Adds nothing."""
+
+
+def test_types_are_found_through_all_classes_between() -> None:
+    half: Any = Half
+    assert not hasattr(half, "action_type")
+    assert (half.observation_type, half.state_type) == (Counted, CountState)
+    for cls in (Whole, Further):
+        found: Any = cls
+        assert (found.action_type, found.observation_type, found.state_type) == (Count, Counted, CountState)
+
+
+MODELS = [PlumeAction, PlumeObservation, PlumeState, PopperAction, PopperObservation, PopperState, Counted, Count]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("other", MODELS)
+def test_a_schema_agrees_with_its_own_model_and_no_other(model: type[Any], other: type[Any]) -> None:
+    sent = issubclass(model, Action)
+    theirs = msgspec.json.decode(
+        msgspec.json.encode(other.model_json_schema(mode="validation" if sent else "serialization"))
+    )
+
+    assert (find_schema_difference(model, theirs, sent=sent) is None) == (model is other)
+
+
+TYPES = st.sampled_from([int, str, bool, list[int], dict[str, float], int | None, tuple[int, int]])
+FIELDS = st.dictionaries(st.sampled_from("abcde"), TYPES, max_size=4)
+
+
+def made(fields: dict[str, Any], about: str) -> type[Observation]:
+    parts: dict[str, Any] = {name: (kind, ...) for name, kind in fields.items()}
+    model: type[Observation] = create_model("Made", __base__=Observation, __doc__=about, **parts)
+    return model
+
+
+@given(FIELDS, FIELDS)
+def test_schemas_differ_exactly_when_the_fields_do(one: dict[str, Any], other: dict[str, Any]) -> None:
+    theirs = made(other, "another title and description").model_json_schema(mode="serialization")
+
+    assert (find_schema_difference(made(one, "words"), theirs, sent=False) is None) == (one == other)
+
+
+def test_the_difference_is_named_where_it_is() -> None:
+    theirs = made({"a": list[int]}, "").model_json_schema(mode="serialization")
+
+    assert find_schema_difference(made({"a": list[str]}, ""), theirs, sent=False) == (
+        "/properties/a/items/type is 'string' for the client and 'integer' for the server"
+    )
+    assert "unknown to the client" in str(find_schema_difference(made({}, ""), theirs, sent=False))
+
+
+def test_what_travels_beside_an_observation_does_not_count() -> None:
+    theirs = State.model_json_schema()
+    with_reward = {**theirs, "properties": {**theirs["properties"], "reward": {"type": "number"}}}
+
+    assert find_schema_difference(State, with_reward, sent=True) is None

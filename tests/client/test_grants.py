@@ -313,22 +313,6 @@ async def test_a_refused_grant_leaves_the_episode_where_it_was(code: str) -> Non
         assert (await client.step(Count())).count == 1
 
 
-async def test_a_step_that_is_refused_because_of_a_grant_leaves_the_episode_where_it_was() -> None:
-    async def refuse(fake: Fake, request: Request) -> None:
-        await fake.reply(request, "error", {"message": "an agent acts", "code": "GRANT_LIVE"})
-
-    async with with_fake() as (fake, client):
-        grant = await client.grant()
-        fake.lies["step"] = refuse
-        with pytest.raises(RemoteError) as refusal:
-            await client.step(Count())
-        fake.lies.clear()
-        await client.revoke(grant)
-
-        assert refusal.value.code == Code.GRANT_LIVE
-        assert (await client.step(Count())).count == 1
-
-
 @pytest.mark.parametrize("kind", ["grant", "revoke"])
 async def test_an_answer_about_a_grant_that_cannot_be_read_is_a_loss(kind: str) -> None:
     async def nonsense(fake: Fake, request: Request) -> None:

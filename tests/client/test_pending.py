@@ -13,7 +13,7 @@ from msgspec import convert
 
 from proctor.client.connection import Connection, PendingRequest, encode_request
 from proctor.client.replies import EpisodeLoss
-from proctor.errors import ConnectionFailed, EpisodeLost, StateError, ValidationError
+from proctor.errors import ConnectionFailed, EpisodeLost, StateError
 from proctor.models.control import MessageKind, RawReply, Welcome
 from tests.client.fake_server import WELCOME
 
@@ -40,21 +40,6 @@ def test_a_request_says_what_it_was_given_and_nothing_else(
 
 def pending() -> PendingRequest:
     return PendingRequest(MessageKind.STATE, b"", 1)
-
-
-def test_an_answer_that_came_before_anybody_waited_is_there() -> None:
-    asked = pending()
-    asked.settle(REPLY)
-
-    assert asyncio.run(asked.answer(20)) is REPLY
-
-
-async def test_an_answer_that_comes_while_somebody_waits_wakes_him() -> None:
-    asked = pending()
-    asyncio.get_running_loop().call_soon(asked.settle, REPLY)
-    result = await asked.answer(20)
-
-    assert result is REPLY
 
 
 async def test_an_answer_that_comes_too_late_is_kept_for_whoever_asks_again() -> None:
@@ -124,16 +109,6 @@ def test_an_id_alone_tells_whose_reply_it_is(order: list[int]) -> None:
     assert [each.reply is not None for each in asked] == [index in order for index in range(10)]
 
 
-def test_a_reply_that_comes_twice_is_dropped() -> None:
-    connection = connected()
-    asked = connection.ask(MessageKind.METADATA, b"")
-    for kind in ("metadata", "state"):
-        tell(connection, kind, asked.number)
-
-    assert asked.reply is not None
-    assert asked.reply.type == "metadata"
-
-
 def test_without_ids_one_request_waits_at_a_time_and_is_forgotten_only_by_itself() -> None:
     connection = connected(greeted=False)
     first = connection.ask(MessageKind.STATE, b"")
@@ -146,14 +121,6 @@ def test_without_ids_one_request_waits_at_a_time_and_is_forgotten_only_by_itself
     assert second.number is None
     with pytest.raises(StateError):
         connection.ask(MessageKind.STATE, b"")
-
-
-def test_a_request_that_is_too_large_is_not_sent() -> None:
-    connection = connected(most=50)
-    with pytest.raises(ValidationError):
-        connection.ask(MessageKind.STEP, b"x" * 100, epoch=1)
-
-    assert connection._waiting == {}
 
 
 def test_an_error_without_an_id_is_about_the_only_one_or_nobody_knows() -> None:

@@ -16,7 +16,6 @@ from proctor.client.replies import (
     EpisodePosition,
     LossReason,
     describe_problem,
-    encode_json,
     encode_observation,
     exception_from_problem,
     is_loss,
@@ -257,8 +256,3 @@ def test_without_hello_done_means_terminated() -> None:
 def test_what_does_not_fit_a_model_names_the_place() -> None:
     with pytest.raises(ValidationError, match="the server's action does not fit Count: by"):
         read_model(Count, b'{"by":"x"}', "action")
-
-
-def test_what_json_cannot_say_is_refused() -> None:
-    with pytest.raises(ValidationError, match="JSON"):
-        encode_json({"a": object()})

@@ -163,16 +163,6 @@ async def test_rows_of_earlier_episodes_are_neither_shown_nor_fetched_again() ->
         assert fake.asked("watch")[-1]["data"]["after"] == 2
 
 
-async def test_rows_of_an_earlier_episode_that_nobody_read_are_left_out() -> None:
-    async with with_fake() as (fake, client):
-        for _ in range(1200):
-            fake.act()
-        await client.reset()
-        fake.act(terminated=True)
-
-        assert numbers(await read(client)) == [1201]
-
-
 async def test_a_reset_ends_the_reading_of_the_episode_before_it() -> None:
     async with with_fake() as (fake, client):
         fake.act()
@@ -207,17 +197,6 @@ async def test_rows_of_later_episodes_are_not_fetched_for_an_earlier_one() -> No
 
         assert [row.row async for row in rows] == [1]
         assert len(fake.asked("watch")) == 1
-
-
-async def test_a_reader_that_comes_late_still_gets_its_own_episode() -> None:
-    async with with_fake() as (fake, client):
-        rows = client.watch()
-        fake.act()
-        fake.act()
-        await client.reset()
-        fake.act()
-
-        assert [row.row async for row in rows] == [1, 2]
 
 
 async def test_an_episode_that_its_orchestrator_ended_is_over_for_the_reader() -> None:

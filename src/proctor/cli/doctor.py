@@ -10,13 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from proctor.server.sandbox.attacks import SandboxProbe
-from proctor.server.sandbox.probe import (
-    ProbeVerdict,
-    SandboxReport,
-    find_next_tier,
-    full_report,
-    strongest,
-)
+from proctor.server.sandbox.probe import ProbeVerdict, SandboxReport, find_next_tier, full_report, strongest
 from proctor.server.sandbox.tiers import Tier
 
 BROKEN: Final = "bold red"

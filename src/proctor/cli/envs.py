@@ -18,9 +18,7 @@ from proctor.envs.registration import register
 from proctor.envs.settings import Tree, find_creator, is_plume, list_keywords, make_env
 
 
-def envs(
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-) -> None:
+def envs(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
     """List what there is: ids, spaces, options, parts with their parameters and defaults, reset options, policies."""
     register()
     own = (spec.id for spec in gym.registry.values() if str(spec.entry_point).startswith("proctor.envs."))

@@ -38,17 +38,8 @@ from proctor.episode.transition_table import ProtocolState
 from proctor.episode.verdicts import Obligation, Outcome, SyntheticTransition, Verdict
 from proctor.errors import ValidationError
 from proctor.models.descriptions import format_count
-from proctor.narration.verdicts import (
-    ACCEPTED,
-    REFUSED,
-    Remark,
-    describe_finding,
-    describe_obligation,
-    explain_verdict,
-    join_words,
-    rule_sentence,
-    states_where_legal,
-)
+from proctor.narration import verdicts as words
+from proctor.narration.verdicts import ACCEPTED, REFUSED, Remark, describe_finding
 from proctor.small_files import read_small_text
 
 MOST_LINE_BYTES: Final = 8 * 1024 * 1024
@@ -92,16 +83,14 @@ def _check_file(name: str) -> LineSource:
         size = path.stat().st_size
     except (OSError, ValueError) as problem:
         raise _unreadable(name, problem) from problem
-    if path.is_dir():
-        raise ValidationError(f"cannot read {name!r}: it is a folder", expected="a file of JSON lines, or -")
-    if not os.access(path, os.R_OK):
-        raise ValidationError(f"cannot read {name!r}: permission denied", expected="a file that you may read")
+    if path.is_dir() or not os.access(path, os.R_OK):
+        raise _unreadable(name, ValueError("it is a folder" if path.is_dir() else "permission denied"))
     return LineSource(name, size if path.is_file() else None)
 
 
 def _unreadable(name: str, problem: Exception) -> ValidationError:
-    words = problem.strerror if isinstance(problem, OSError) else str(problem)
-    return ValidationError(f"cannot read {name!r}: {words}", expected="a file of JSON lines, or -")
+    why = problem.strerror if isinstance(problem, OSError) else str(problem)
+    return ValidationError(f"cannot read {name!r}: {why}", expected="a file of JSON lines that you may read, or -")
 
 
 def read_lines(source: LineSource) -> Iterator[InputLine]:
@@ -356,11 +345,11 @@ class JsonPrinter:
         refused = not verdict.accepted
         more: dict[str, Any] = {}
         if refused and self._explain:
-            said = [(each, rule_sentence(each.rule, verdict.context)) for each in verdict.findings]
+            said = [(each, words.rule_sentence(each.rule, verdict.context)) for each in verdict.findings]
             more["findings"] = tuple(FindingJson(each.rule, each.pointer, each.reason, text) for each, text in said)
             more["way"] = verdict.way
             if verdict.event is not None:
-                more["legal_in"] = states_where_legal(verdict.event, verdict.context.settings)
+                more["legal_in"] = words.states_where_legal(verdict.event, verdict.context.settings)
         document = VerdictJson(
             line=line.number,
             packet_id=verdict.packet_id,
@@ -444,7 +433,7 @@ class TextPrinter:
         cells = format_cells((str(line.number), word, path, *what), self._widths)
         cells[1] = self._form.style(word, fg=COLOURS[word]) + cells[1][len(word) :]
         self._output.print(" ".join(cells).rstrip() + "\n")
-        for remark in explain_verdict(verdict) if self._explain else _brief_remarks(verdict):
+        for remark in words.explain_verdict(verdict) if self._explain else _brief_remarks(verdict):
             self._print_remark(remark)
 
     def _print_remark(self, remark: Remark, indent: str = INDENT) -> None:
@@ -480,7 +469,7 @@ class TextPrinter:
         if episode.broken:
             self._print_remark(Remark("rules broken", _format_broken_rules(episode.broken)))
         for owed in episode.obligations:
-            self._print_remark(Remark("open", describe_obligation(owed)))
+            self._print_remark(Remark("open", words.describe_obligation(owed)))
 
     def _summary_row(self, *cells: str) -> str:
         return " ".join(format_cells(cells, (self._id, 10, 13, -8, -8, -8)))
@@ -511,4 +500,6 @@ def _format_outcomes(outcomes: Counter[str]) -> str:
 
 
 def _format_broken_rules(broken: dict[str, int]) -> str:
-    return join_words(rule if count == 1 else f"{rule} ({count:,} times)" for rule, count in sorted(broken.items()))
+    return words.join_words(
+        rule if count == 1 else f"{rule} ({count:,} times)" for rule, count in sorted(broken.items())
+    )

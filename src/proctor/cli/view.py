@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -59,14 +59,9 @@ def view(
     place = ViewerSocket.bind(host, port, allow_host or ())
     if not place.is_private:
         print_note(UNENCRYPTED, style="")
-    try:
-        run_viewer(
-            lambda: ViewerServer(ledger, place, _make_announcer(ledger, as_json, open_browser), way=way, trusts=trust)
-        )
-    except KeyboardInterrupt:
-        pass  # this is how one is meant to end it
-    finally:
-        place.listener.close()
+    tell = _make_announcer(ledger, as_json, open_browser)
+    with closing(place.listener), suppress(KeyboardInterrupt):  # this is how one is meant to end it
+        run_viewer(lambda: ViewerServer(ledger, place, tell, way=way, trusts=trust))
 
 
 def _make_announcer(ledger: Path, as_json: bool, opens: bool) -> Callable[[str], None]:

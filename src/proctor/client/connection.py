@@ -373,7 +373,6 @@ class Connection:
             self.forget(pending)
             pending.fail(reason if isinstance(reason, EpisodeLoss) else ConnectionFailed(reason))
 
-    # ------------------------------------------------------------------------------------------- for its socket
     def on_message(self, message: bytes) -> None:
         """Hand a reply to the one who waits for it."""
         try:
@@ -411,7 +410,8 @@ class Connection:
             self._lose_all("another connection has resumed this session", LossReason.SUPERSEDED)
         elif self._sessions:
             for session in self._sessions.values():
-                session.suspend()
+                if session.status is SessionStatus.ATTACHED:
+                    session.status = SessionStatus.SUSPENDED
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     def _handle_retryable(self, reply: RawReply) -> bool:
@@ -451,7 +451,6 @@ class Connection:
             # Not from here: what a user's function raises is no reason for a connection to break.
             asyncio.get_running_loop().call_soon(self._on_notice, notice)
 
-    # -------------------------------------------------------------------------------------- to connect, and again
     async def _greet(self, address: Address) -> None:
         """Connect and say `hello`, or raise ConnectionFailed; afterwards `welcome` says what was agreed on."""
         self._fail(None, "the connection is made anew")

@@ -212,11 +212,6 @@ class ClientSession(Generic[SeenT]):
                 closed = read_reply(reply, "closed", control.Closed)
                 self.head = closed.head if isinstance(closed.head, str) else None
 
-    def suspend(self) -> None:
-        """Learn that the connection broke and is sought again."""
-        if self.status is SessionStatus.ATTACHED:
-            self.status = SessionStatus.SUSPENDED
-
     def lose(self, message: str, code: str) -> EpisodeLoss:
         """Learn that the server does not know this session any more, or cannot be believed about it."""
         loss = self.position.lose(EpisodeLoss(message, code))

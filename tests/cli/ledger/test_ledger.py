@@ -21,7 +21,7 @@ from proctor.cli.options import load_signing_key, parse_public_key
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger
 from tests.cli.recordings import NOON, SEED, SIGNER, batch, closed, free, governed, opened, played, reset, written
-from tests.cli.said import Run
+from tests.cli.said import Run, assert_mistake
 from tests.ledger import session_events
 
 PUBLIC = SIGNER.public.hex()
@@ -88,10 +88,7 @@ def test_an_episode_as_json_has_all_of_its_facts(run: Run, folder: Path) -> None
 
 @pytest.mark.parametrize("command", ["list", "verify", "export"])
 def test_a_ledger_that_is_not_there_is_one_line(run: Run, tmp_path: Path, command: str) -> None:
-    said = run(command, tmp_path / "nowhere")
-
-    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert "there is no ledger" in said.err
+    assert_mistake(run(command, tmp_path / "nowhere"), "there is no ledger")
 
 
 def test_a_file_that_is_no_ledger_is_one_line(run: Run, tmp_path: Path) -> None:
@@ -510,10 +507,3 @@ def test_without_a_command_there_is_help(run: Run, arguments: list[str]) -> None
 
     assert said.code == 0
     assert all(name in said.out for name in ("list", "show", "verify", "export", "bundle", "prune", "key"))
-
-
-@pytest.mark.parametrize("arguments", [["fly"], ["list"], ["list", "--fly"]])
-def test_bad_usage_is_one_line(run: Run, arguments: list[str]) -> None:
-    said = run(*arguments)
-
-    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)

@@ -320,26 +320,6 @@ def test_a_stop_and_a_small_terminal_pause_the_game(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([POPPER], "a person plays in a terminal"),
-        ([POPPER, "--set", "max_episode_steps=3"], "a person's game has its own end"),
-        ([POPPER, "--seed", "-1"], "ENV-RESET-P2"),
-        ([POPPER, "--speed", "5"], "--speed"),
-        ([POPPER, "--speed", "0.1"], "--speed"),
-        ([POPPER, "--set", "columns"], "KEY=VALUE"),
-    ],
-)
-def test_a_mistake_is_one_line_and_code_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["play", *arguments])
-
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "")
-    assert says in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
         (["CartPole-v1"], "nobody can play this environment"),
         ([PLUME, "--set", "action=continuous"], "nobody can play these actions"),
         ([POPPER, "--set", "colums=3"], "columns"),

@@ -24,15 +24,8 @@ from proctor.cli.options import TrustOption, command_with_trust, load_signing_ke
 from proctor.cli.output import encode_line, make_app, print_note, printable, printable_json, standard_output
 from proctor.cli.terminal import format_time, progress_bar, stdout_format
 from proctor.errors import ValidationError
-from proctor.ledger.export import (
-    encode_packets,
-    encode_row,
-    new_file,
-    read_rows,
-    report_progress,
-    select_episodes,
-    write_bundle,
-)
+from proctor.ledger import export as exports
+from proctor.ledger.export import encode_row, select_episodes
 from proctor.ledger.prune import prune as remove_episodes
 from proctor.ledger.reader import EpisodeSummary, Ledger
 from proctor.ledger.verify import VerificationReport
@@ -183,8 +176,8 @@ class Export(NamedTuple):
 
 
 def _export_jsonl(asked: Export) -> str:
-    rows = report_progress(read_rows(asked.record, asked.found), asked.more)
-    return _write_text(encode_packets(rows) if asked.packets else map(encode_row, rows), asked.out)
+    rows = exports.report_progress(exports.read_rows(asked.record, asked.found), asked.more)
+    return _write_text(exports.encode_packets(rows) if asked.packets else map(encode_row, rows), asked.out)
 
 
 def _export_otel(asked: Export) -> str:
@@ -200,7 +193,7 @@ def _write_text(text: Iterable[bytes], out: Path | None) -> str:
             for line in shown:
                 output.write(line)
         return ""
-    with new_file(out) as file:
+    with exports.new_file(out) as file:
         count = sum(map(bool, map(file.write, text)))
     return f"{format_count(count, 'line')} in {out}"
 
@@ -292,7 +285,7 @@ def bundle(
     """
     with Ledger.open(path) as record:
         found = record.find(episode)
-        write_bundle(record, found.chain, out)
+        exports.write_bundle(record, found.chain, out)
     with standard_output() as output:
         output.print(f"{printable(found.head)}\n")
     print_note(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")

@@ -53,11 +53,6 @@ def test_no_secret_is_in_it_even_if_the_file_and_the_environment_have_some(
     assert "a-control-token" not in shown
 
 
-def test_a_client_that_nobody_knows_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mcp-config", "--client", "emacs"]) == 2
-    assert "claude" in capsys.readouterr().err
-
-
 def test_where_the_command_is_not_installed_the_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
 
