@@ -1,7 +1,5 @@
 """What tests of commands share: a command that runs in this process, and what it said."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """Rows of a governed plume search for tests of what is shown of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

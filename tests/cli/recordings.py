@@ -1,7 +1,5 @@
 """Ledgers for everything that reads them: made-up sessions that are quick, and some of real environments."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Episodes as lines, for the commands that read them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`proctor check` says what is kept, what is broken and what cannot be told, and never shows a traceback."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

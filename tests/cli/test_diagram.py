@@ -1,7 +1,5 @@
 """`proctor diagram` draws the machine, or the walk of one episode in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

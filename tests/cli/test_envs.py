@@ -1,7 +1,5 @@
 """`proctor envs` names everything that can be chosen."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

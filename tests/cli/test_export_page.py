@@ -1,7 +1,5 @@
 """`proctor export`: an episode as one file, from wherever the ledger is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

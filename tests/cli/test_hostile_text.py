@@ -1,7 +1,5 @@
 """What a stranger wrote into a ledger or a stream of packets, and what of it reaches a terminal."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator

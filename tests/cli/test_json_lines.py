@@ -1,7 +1,5 @@
 """Lines are numbered as an editor numbers them, and none is lost, doubled or held whole if it is too long."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`proctor judge` answers every line, as it comes, and its exit code says whether all were legal."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

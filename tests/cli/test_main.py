@@ -1,7 +1,5 @@
 """The command: quick to help, and a user's mistake is one line."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

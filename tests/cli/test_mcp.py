@@ -1,7 +1,5 @@
 """`proctor mcp-config`: configurations that start the bridge, and hold no secret."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A user's mistake is one red line and the exit code 2, whatever the command, and nothing is done."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`proctor operator`: what a human sees, what it does, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Output goes out in blocks or at once, and what becomes of it is told rightly."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex
@@ -133,9 +131,6 @@ def test_a_process_that_was_given_nothing_to_read_or_write_says_so(arguments: st
     assert says in done.stderr
 
 
-# ---------------------------------------------------------------------------------------------------------- browser
-
-
 def test_the_browser_gets_a_private_file_that_leads_to_the_address_and_is_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -187,7 +182,6 @@ def test_a_machine_without_a_browser_is_no_error(monkeypatch: pytest.MonkeyPatch
     assert not thread.is_alive()
 
 
-# ------------------------------------------------------------------------------------------------------- printable text
 @given(text=st.text())
 def test_plain_text_is_printable_and_printable_text_is_plain(text: str) -> None:
     shown = printable(text)

@@ -1,7 +1,5 @@
 """`proctor replay`: what it says, what it draws and how it ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -40,7 +38,6 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in text.splitlines()]
 
 
-# ------------------------------------------------------------------------------------------------- episodes
 def test_identical_episodes_are_a_table_and_the_code_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = asked(capsys, folder)
 
@@ -137,7 +134,6 @@ def test_the_process_itself_ends_with_the_code(drifting: Path) -> None:
     assert process.stderr == ""
 
 
-# ------------------------------------------------------------------------------------------------- a step
 def test_a_step_is_shown_with_its_state_and_a_picture(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = asked(capsys, folder, "boot1.1", "--at", 3)
 
@@ -168,7 +164,6 @@ def test_the_only_episode_needs_no_name(drifting: Path, folder: Path, capsys: py
     assert asked(capsys, folder, "--at", 1)[0] == 2
 
 
-# ------------------------------------------------------------------------------------------------- a branch
 def test_a_branch_stands_beside_the_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = asked(capsys, folder, "boot0.1", "--fork", 19, "--actions", "[0, 1]")
 

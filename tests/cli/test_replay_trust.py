@@ -1,7 +1,5 @@
 """Without --trust no command makes what a record names, unless it is registered here; the error says how to."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sqlite3

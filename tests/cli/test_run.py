@@ -1,7 +1,5 @@
 """`proctor run`: a table, a document or a film, and mistakes found before the first episode."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`proctor serve` as a process: what it says, what it keeps secret, what it refuses, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -66,7 +66,6 @@ def test_there_is_none_where_nobody_looks(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr() == ("", "")
 
 
-# ------------------------------------------------------------------------------------------------------------- columns
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.0, "0.000 s"), (59.9, "59.900 s"), (60, "1m00.0s"), (119.97, "2m00.0s"), (3600, "1h00m"), (7384, "2h03m")],

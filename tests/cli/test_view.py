@@ -1,7 +1,5 @@
 """`proctor view`: what it says, what it opens, what it refuses, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import logging
 import signal

@@ -1,7 +1,5 @@
 """A real server with an environment that counts, and a wire to it that can be cut."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The environment behind the client's tests: it counts, it tells which instance it is, and it waits when told to."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 

@@ -1,7 +1,5 @@
 """An environment that fails when it is told to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """A server that says what a test tells it to: for faults that a real one does not have."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

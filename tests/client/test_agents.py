@@ -1,7 +1,5 @@
 """An orchestrator, a real server, and agents that hold a grant and a stock MCP client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """The same calls without `await`."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A connection against real servers: hello or none, notices, limits and the end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

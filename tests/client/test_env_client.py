@@ -1,7 +1,5 @@
 """The typed client against a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

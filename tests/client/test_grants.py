@@ -1,7 +1,5 @@
 """Grants in an orchestrator's hand: asked for, kept secret, saved, taken back."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json
@@ -66,9 +64,6 @@ async def no_hello(fake: Fake, request: Request) -> None:
 async def plain(fake: Fake, request: Request) -> None:
     """Answer as OpenEnv does."""
     await fake.send({"type": "observation", "data": {"observation": {"count": 0}, "reward": None, "done": False}})
-
-
-# ------------------------------------------------------------------------------------------------------ the value
 
 
 def test_a_token_is_in_no_repr_and_no_pickle() -> None:
@@ -179,9 +174,6 @@ def test_a_grant_that_cannot_be_put_in_its_place_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------------------------------------------- the wish
-
-
 @given(
     st.text(max_size=100),
     st.none() | st.floats(0.001, 1e9),
@@ -221,9 +213,6 @@ def test_true_is_the_simplest_wish_and_false_is_none() -> None:
 def test_a_wish_that_no_server_would_take_is_refused_here(wish: Any) -> None:
     with pytest.raises(ValidationError, match="not a wish for a grant"):
         make_grant_wish(wish)
-
-
-# ------------------------------------------------------------------------------------------------- asking for one
 
 
 async def test_a_grant_names_session_and_epoch_and_what_the_agent_may() -> None:
@@ -385,9 +374,6 @@ async def test_an_agent_can_be_stopped_in_an_episode_that_its_orchestrator_has_l
         assert await client.revoke(grant)
 
 
-# --------------------------------------------------------------------------- an episode in which agents act as well
-
-
 async def test_shared_sessions_are_opened_as_such() -> None:
     async with with_fake(shared=True) as (fake, _):
         assert fake.asked("open")[0]["data"]["shared"] is True
@@ -428,9 +414,6 @@ async def test_where_agents_act_an_episode_that_goes_back_is_a_loss() -> None:
             await client.step(Count())
 
         assert loss.value.code == "WRONG_EPISODE"
-
-
-# ----------------------------------------------------------------------------------------- servers that have no agents
 
 
 async def test_a_server_without_hello_has_no_agents_and_says_so_before_anything_happens() -> None:

@@ -1,7 +1,5 @@
 """The operator's client against a real server's routes, and against servers that are none."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

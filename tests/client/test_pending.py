@@ -1,7 +1,5 @@
 """Requests that wait for their answers: whose a reply is, how long one waits, and what is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

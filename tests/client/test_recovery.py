@@ -1,7 +1,5 @@
 """After a broken connection an episode goes on exactly where it was, or is lost; it is never another one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A remote environment is the local one, step for step."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Iterator

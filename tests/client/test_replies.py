@@ -1,7 +1,5 @@
 """What a server says, and what a client's models, exceptions and position make of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

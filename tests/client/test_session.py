@@ -1,7 +1,5 @@
 """Sessions against a real server, and against one that lies."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The socket against real peers: a server of ours, a Unix socket, and one that fragments."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator

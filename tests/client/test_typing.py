@@ -1,7 +1,5 @@
 """Types reach the place where a client is used."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

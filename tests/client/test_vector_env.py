@@ -1,7 +1,5 @@
 """A remote batch is the local one, array for array."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

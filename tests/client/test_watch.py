@@ -1,7 +1,5 @@
 """What agents do, followed from afar: every row once, in order, to the end of the episode, or a word about what is missing."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator
@@ -66,9 +64,6 @@ def waiting(seconds: float) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agents, "WAIT_SECONDS", seconds)
         yield
-
-
-# --------------------------------------------------------------------------------------------------- reading rows
 
 
 async def test_a_row_has_the_client_s_types_and_all_that_is_told() -> None:
@@ -144,9 +139,6 @@ async def test_rows_that_do_not_fit_the_models_are_refused() -> None:
         fake.act(observation={"other": 1})
         with pytest.raises(ValidationError, match="does not fit Number"):
             await read(client)
-
-
-# ----------------------------------------------------------------------------------------------------- episodes
 
 
 async def test_rows_of_earlier_episodes_are_neither_shown_nor_fetched_again() -> None:
@@ -244,9 +236,6 @@ async def test_after_the_last_row_a_step_is_refused_here() -> None:
         assert fake.asked("step") == []
 
 
-# ------------------------------------------------------------------------------------------------------- missed rows
-
-
 async def test_missed_rows_are_told_with_their_number_and_with_the_way_on() -> None:
     async with with_fake() as (fake, client):
         for _ in range(10):
@@ -325,9 +314,6 @@ async def test_of_missed_rows_only_those_of_this_episode_count() -> None:
             await read(client)
 
         assert (missed.value.missed, missed.value.next_row) == (2, 13)
-
-
-# ----------------------------------------------------------------------------------------- the connection, other calls
 
 
 async def test_a_broken_connection_costs_no_row_and_shows_none_twice() -> None:
@@ -530,9 +516,6 @@ async def test_a_session_that_is_gone_has_no_rows_and_no_grants() -> None:
         assert [request["type"] for request in fake.requests] == ["hello", "open", "reset"]
 
 
-# ---------------------------------------------------------------------------------------------------- waiting for the end
-
-
 async def test_whoever_waits_for_the_end_hears_how_it_came() -> None:
     async with with_fake() as (fake, client):
         waiting_for_it = asyncio.create_task(client.wait_end(timeout=300))
@@ -586,9 +569,6 @@ async def test_waiting_for_an_episode_that_a_reset_gave_up_is_refused() -> None:
             await waiting_for_it
 
 
-# ------------------------------------------------------------------------------------------------------ without `await`
-
-
 async def test_all_of_it_is_there_without_await() -> None:
     def play(url: str, act: Callable[[], None]) -> tuple[Any, ...]:
         with FakeClient.blocking(url) as client:
@@ -612,9 +592,6 @@ async def test_all_of_it_is_there_without_await() -> None:
         result = await asyncio.to_thread(play, fake.url, act)
 
     assert result == ([1, 2, 3], True, None, "g2", True)
-
-
-# ------------------------------------------------------------------------------------------------------ whatever happens
 
 
 class Memory:

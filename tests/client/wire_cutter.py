@@ -1,7 +1,5 @@
 """A wire between a client and a real server that can be cut, and on which replies can be lost."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

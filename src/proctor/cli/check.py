@@ -9,7 +9,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -66,8 +66,15 @@ def check(
 
 def _bind_site_arguments(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
     """Return a factory without arguments: what `maker` requires is taken from the site of a plume."""
-    site = {"site": SITE, **{name: getattr(SITE, name) for name in ("grid_size", "source_location", "goal_radius")}}
-    required = _find_required_parameters(maker)
+    site = {"site": SITE, **{part: getattr(SITE, part) for part in ("grid_size", "source_location", "goal_radius")}}
+    required: list[str] = []
+    # A type written in C may keep its signature to itself; then making one will tell.
+    with suppress(ValueError):
+        required = [
+            each.name
+            for each in inspect.signature(maker).parameters.values()
+            if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        ]
     unknown = [parameter for parameter in required if parameter not in site]
     if unknown:
         raise ValidationError(
@@ -76,20 +83,6 @@ def _bind_site_arguments(name: str, maker: Callable[..., Any]) -> Callable[..., 
             expected=f"only {', '.join(site)} as required arguments",
         )
     return partial(maker, **{parameter: site[parameter] for parameter in required}) if required else maker
-
-
-def _find_required_parameters(maker: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(maker).parameters.values()
-    except ValueError:
-        # A type written in C may keep its signature to itself; then making one will tell.
-        return []
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
 
 
 def _find_subject(name: str, make: Callable[..., Any]) -> Subject:

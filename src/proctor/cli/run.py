@@ -109,21 +109,16 @@ def run_policies(
     """Return what each policy achieves, with a progress bar on standard error if that is a terminal."""
     outcomes = []
     for name in names:
+        results, seconds = [], 0.0
+        pending = evaluation.run_episodes(env, make_policy(name, env), episodes, seed)
         with progress_bar(name, episodes, quiet=quiet) as shown:
-            outcomes.append(_run_policy(env, name, episodes, seed, shown.advance))
+            for _ in range(episodes):
+                start = time.perf_counter()
+                results.append(next(pending))
+                seconds += time.perf_counter() - start
+                shown.advance()
+        outcomes.append(PolicyOutcome(name, tuple(results), seconds))
     return outcomes
-
-
-def _run_policy(env: Env, name: str, episodes: int, seed: int, tick: Callable[[], None]) -> PolicyOutcome:
-    results = []
-    seconds = 0.0
-    pending = evaluation.run_episodes(env, make_policy(name, env), episodes, seed)
-    for _ in range(episodes):
-        start = time.perf_counter()
-        results.append(next(pending))
-        seconds += time.perf_counter() - start
-        tick()
-    return PolicyOutcome(name, tuple(results), seconds)
 
 
 def write_gif(path: Path, env_id: str, tree: Tree, name: str, seed: int) -> None:

@@ -208,7 +208,6 @@ def _http_url(settings: ServerSettings, listener: socket.socket) -> str:
     return f"http://{host}:{port_of(listener)}"
 
 
-# -------------------------------------------------------------------------------------------------- where the server is
 class Announcement(NamedTuple):
     """Where the server is, how to get in, and how environments are kept apart."""
 

@@ -124,7 +124,6 @@ class EpisodePosition:
         return self.agents and isinstance(step, int) and step >= least
 
 
-# ------------------------------------------------------------------------------------------------------------- models
 def encode_observation(seen: ObservationReply) -> bytes:
     """Return the JSON of a whole observation: what is inside, and what travelled beside it.
 
@@ -178,7 +177,6 @@ def read_reply(reply: RawReply, expected: str, model: type[T]) -> T:
     raise ConnectionFailed(f"the server sent something else than {expected!r}", found=reply.type)
 
 
-# ----------------------------------------------------------------------------------------------------------- problems
 def read_problem(data: Raw) -> Problem:
     """Return the problem that an error message carries; never raises."""
     try:

@@ -1,7 +1,5 @@
 """The demo shows what its rows say, to whoever reads them and whenever; and its operator lets people read first."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 
@@ -26,7 +24,6 @@ def told(recorded: Recorded) -> EpisodeStory:
     return story
 
 
-# ------------------------------------------------------------------------------------------------------------ the story
 def test_a_packet_is_told_as_everywhere_and_a_refusal_by_rule_and_reason() -> None:
     story = told(begun())
 
@@ -90,7 +87,6 @@ def test_a_story_counts_every_packet_and_every_step_once(happens: list[str]) -> 
     assert len(story.refusals) == happens.count("refusal")
 
 
-# ------------------------------------------------------------------------------------------------------ log and picture
 def shown(recorded: Recorded, *, terminal: bool, live: bool = True, width: int = 110) -> str:
     out = io.StringIO()
     colours: Any = "truecolor" if terminal else None
@@ -144,7 +140,6 @@ def test_a_picture_never_takes_more_than_the_terminal_has(width: int, height: in
     assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
 
 
-# --------------------------------------------------------------------------------------------------- rows and the operator
 class Growing:
     """A ledger with one chain, of which more can be read with every call."""
 

@@ -1,7 +1,5 @@
 """The processes of the demo: what they are given, where they keep things, and what is said when one fails."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the demo says at its end: what happened, what was proved, and what to try next."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

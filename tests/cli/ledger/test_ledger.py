@@ -1,7 +1,5 @@
 """`proctor ledger`: lists, tells, verifies, exports, hands over and removes what is on record."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The page of an episode fits its terminal, and is whole where there is none."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given, settings

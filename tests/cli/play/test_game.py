@@ -1,7 +1,5 @@
 """A sitting: one step a slot, time that stands still when it should, and games one after the other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`proctor play`: both games in a real pseudo-terminal, which is always left as it was."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

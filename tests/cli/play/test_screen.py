@@ -1,7 +1,5 @@
 """The screen: pictures that fill any terminal, with and without colours."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

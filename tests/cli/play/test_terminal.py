@@ -1,7 +1,5 @@
 """The terminal: taken, read, and put back whatever happens."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

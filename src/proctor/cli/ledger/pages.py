@@ -99,7 +99,6 @@ def _episode_cells(episode: EpisodeSummary) -> dict[str, str]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- the page
 ROWS_READ_AHEAD: Final = 200
 """Rows that are read to know who takes part."""
 TIME: Final = 10
