@@ -18,6 +18,7 @@ changes nothing.
 """
 
 import reprlib
+from functools import partial
 from typing import Final, Literal
 
 _SHORT: Final = reprlib.Repr()
@@ -142,8 +143,4 @@ class MissingExtraError(ProctorError, ImportError):
         self._what = what
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_missing_extra, (self._what, self.package, self.extra))
-
-
-def _missing_extra(what: str, package: str, extra: str) -> MissingExtraError:
-    return MissingExtraError(what, package=package, extra=extra)
+        return (partial(MissingExtraError, self._what, package=self.package, extra=self.extra), ())

@@ -1,9 +1,10 @@
-"""A twentieth of the attack with malformed messages, frames and handshakes; the whole is a script beside it."""
+"""Malformed messages, frames and handshakes; PROCTOR_MALFORMED says how many, where 10 000 are too few."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -11,16 +12,16 @@ from tests.server.attacks.judged import Misjudged, coded_error, without_leaks
 from tests.server.attacks.malformed import SETTINGS, TARGET, attacked, jobs_for
 from tests.server.attacks.vitals import victim
 
-COUNT = 10_000
+COUNT = int(os.environ.get("PROCTOR_MALFORMED", "10000"))
 
 
 @pytest.mark.parametrize("count", [COUNT // 5, pytest.param(COUNT, marks=pytest.mark.slow)])
 def test_malformed_input_changes_nothing_and_tells_nothing(count: int) -> None:
     with victim(TARGET, **SETTINGS) as there:
-        report = asyncio.run(attacked(there, count, seed=0))
+        attempts, complaints = asyncio.run(attacked(there, count, seed=0))
 
-    assert report.complaints() == []
-    assert report.tally.attempts >= count
+    assert complaints == []
+    assert attempts >= count
 
 
 def test_the_jobs_add_up_and_are_the_same_every_time() -> None:

@@ -96,20 +96,16 @@ class Redactor:
         return text
 
 
-def find_secrets(table: Mapping[str, Any]) -> Iterator[str]:
+def find_secrets(value: Any, *, told: bool = False) -> Iterator[str]:
     """Yield the texts in a table of settings that stand, however deep, under a name that tells of a secret."""
-    return _find_texts(table, told=False)
-
-
-def _find_texts(value: Any, *, told: bool) -> Iterator[str]:
     if isinstance(value, str):
         yield from [value] if told else ()
     elif isinstance(value, Mapping):
         for name, each in value.items():
-            yield from _find_texts(each, told=told or bool(SECRET_NAME.search(name)))
+            yield from find_secrets(each, told=told or bool(SECRET_NAME.search(name)))
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _find_texts(each, told=told)
+            yield from find_secrets(each, told=told)
 
 
 def hide_secrets(table: Mapping[str, Any]) -> dict[str, Any]:

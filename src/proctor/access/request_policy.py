@@ -65,15 +65,10 @@ class AccessVerdict(Enum):
     NO_CREDENTIAL = (401, "a valid credential is needed")
     NO_TOKEN = (403, "a page's own token is needed")
 
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.value[0]
-
-    @property
-    def text(self) -> str:
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        self.text = text
         """What is said to the peer; empty if the request may come in."""
-        return self.value[1]
 
     @property
     def allowed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Malformed messages, frames and handshakes from a raw socket: `python -m tests.server.attacks.malformed --count 200000`.
+"""Malformed messages, frames and handshakes from a raw socket.
 
 Rule 1: a bad message gets one coded error and changes nothing: the attacker's own session stands where it stood.
 Rule 2: a bad frame ends its connection, a bad handshake is refused; nobody else notices.
@@ -7,11 +7,8 @@ Rule 3: the same seed sends the same bytes (but for the sessions' ids), in the s
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count as counting
 from random import Random
@@ -31,8 +28,8 @@ from tests.server.attacks.raw_socket import (
     frame,
     open_socket,
 )
-from tests.server.attacks.vitals import Victim, Vitals, victim
-from tests.server.attacks.witness import HELLO, Witness, watched
+from tests.server.attacks.vitals import Victim
+from tests.server.attacks.witness import HELLO, Witness, complain_of, watched
 
 TARGET: Final = "tests.server.attacks.patient:Quick"
 SETTINGS: Final[dict[str, Any]] = {"grace_seconds": 1.0, "max_sessions": 512, "limits": {"max_message_bytes": 2**20}}
@@ -46,34 +43,10 @@ DEFLATE: Final = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 
 @dataclass(slots=True)
 class Tally:
-    """What was sent and what came of it; `attempts` is the number of frames, messages and handshakes."""
+    """How many frames, messages and handshakes were sent, and what was wrong with the answers."""
 
-    cases: Counter[str] = field(default_factory=Counter)
-    codes: Counter[str] = field(default_factory=Counter)
+    attempts: int = 0
     problems: list[str] = field(default_factory=list)
-
-    @property
-    def attempts(self) -> int:
-        """How many there were."""
-        return self.cases.total()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What an attack did to its victim."""
-
-    tally: Tally
-    before: Vitals
-    after: Vitals
-    witnessed: tuple[int, ...]
-    alive: bool
-
-    def complaints(self) -> list[str]:
-        """Return everything that is not as it must be."""
-        found = self.tally.problems + self.after.complaints(self.before)
-        found += [] if self.alive else ["the server died"]
-        found += [f"a witness stood still: {self.witnessed}"] if min(self.witnessed) == 0 else []
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +94,8 @@ class Attack:
             sent = [makers[case](rng, scene) for case in drawn]
             await raw.send(b"".join(dressed(rng, message) for message in sent))
             for case, message in zip(drawn, sent, strict=True):
-                self.tally.codes[coded_error(case, message, await raw.message())] += 1
-                self.tally.cases[case] += 1
+                coded_error(case, message, await raw.message())
+                self.tally.attempts += 1
             await self._unmoved(raw, scene)
 
     async def _begun(self, raw: RawSocket, *, after_hello: bool) -> Scene:
@@ -152,12 +125,11 @@ class Attack:
             if rng.random() < 0.5:
                 await self._begun(raw, after_hello=rng.random() < 0.5)
             await raw.send(case.make(rng))
-            self.tally.cases[name] += 1
+            self.tally.attempts += 1
             if case.patient:
                 rng.choice((raw.reset, raw.close))()
                 return
             code = await ending(name, raw)
-            self.tally.codes[str(code)] += 1
             if code not in case.codes:
                 raise Misjudged(f"{name}: the server closed with {code}, expected one of {set(case.codes)}")
 
@@ -168,11 +140,10 @@ class Attack:
         raw = await RawSocket.connected(self.address)
         try:
             await raw.send(case.make(rng, self.address))
-            self.tally.cases[name] += 1
+            self.tally.attempts += 1
             if not case.patient:
                 status, found = await raw.response_head()
                 without_leaks(name, found)
-                self.tally.codes[str(status)] += 1
                 if status != 0 and not 400 <= status < 500:
                     raise Misjudged(f"{name}: the server answered with {status}: {found[:300]!r}")
         finally:
@@ -211,35 +182,14 @@ def jobs_for(attempts: int) -> Iterator[tuple[int, str, int]]:
     return ((next(numbers), kind, size) for kind, size in kinds)
 
 
-async def attacked(there: Victim, count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Report:
-    """Return what `count` malformed attempts did; a tenth of them warms the server up before it is measured."""
+async def attacked(there: Victim, count: int, seed: int) -> tuple[int, list[str]]:
+    """Return how many malformed attempts there were, and what is not as it must be; some warm the server up before."""
     tally = Tally()
     async with watched(there.address) as witnesses:
         await Attack(there.address, seed, witnesses, tally).run(jobs_for(max(count // 10, 1_000)))
         before = await there.settled(lambda vitals: vitals.sessions <= len(witnesses))
-        say(f"warmed up with {tally.attempts} attempts, {before}")
         await Attack(there.address, seed + 1, witnesses, tally).run(jobs_for(count))
         await there.get("/health")
         after = await there.settled(lambda vitals: not vitals.complaints(before))
-        say(f"{tally.attempts} attempts, {after}")
-    return Report(tally, before, after, tuple(witness.steps for witness in witnesses), there.alive)
-
-
-def main() -> int:
-    """Attack a server of our own and tell what happened; return 1 if something did."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--count", type=int, default=200_000, help="attempts after the warm-up (default 200 000)")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with victim(TARGET, **SETTINGS) as there:
-        report = asyncio.run(attacked(there, arguments.count, arguments.seed, say=lambda text: print(text, flush=True)))
-    for name, times in (*report.tally.cases.most_common(), *report.tally.codes.most_common()):
-        print(f"{times:9}  {name}")
-    print(f"witnesses made {report.witnessed} steps")
-    for complaint in report.complaints():
-        print(f"WRONG: {complaint}")
-    return 1 if report.complaints() else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    complaints = tally.problems + after.complaints(before) + complain_of(witnesses)
+    return tally.attempts, complaints if there.alive else [*complaints, "the server died"]

@@ -1,4 +1,4 @@
-"""Connections dropped in every ugly way: `python -m tests.server.attacks.ugly_connections --count 10000`.
+"""Connections dropped in every ugly way.
 
 Rule 1: nobody here says goodbye properly, but for one way that does, for comparison.
 Rule 2: afterwards, once the grace period is over, the server has what it had before: no session, connection, thread,
@@ -7,23 +7,20 @@ Rule 2: afterwards, once the grace period is over, the server has what it had be
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import socket
 import struct
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Any, Final
 
 from tests.server.attacks.patient import SLOW
 from tests.server.attacks.raw_socket import CLOSE, CONTINUATION, Address, Ended, RawSocket, frame, handshake, head
-from tests.server.attacks.vitals import Victim, Vitals, victim
-from tests.server.attacks.witness import HELLO, watched
+from tests.server.attacks.vitals import Victim
+from tests.server.attacks.witness import HELLO, complain_of, watched
 
 TARGET: Final = "tests.server.attacks.patient:Patient"
 SETTINGS: Final[dict[str, Any]] = {"grace_seconds": 1.0, "max_sessions": 2048}
@@ -57,16 +54,8 @@ async def before_the_answer(address: Address, rng: Random) -> None:
 async def mid_frame(address: Address, rng: Random) -> None:
     """Drop in the middle of a frame, or of a message in fragments."""
     raw = await RawSocket.upgraded(address)
-    await raw.send(
-        rng.choice(
-            (
-                head(500),
-                head(500) + b"x" * 100,
-                frame(b"[", final=False),
-                frame(b"[", final=False) + head(9, CONTINUATION),
-            )
-        )
-    )
+    beginning = frame(b"[", final=False)
+    await raw.send(rng.choice((head(500), head(500) + b"x" * 100, beginning, beginning + head(9, CONTINUATION))))
     dropped(raw, rng)
 
 
@@ -199,21 +188,6 @@ WAYS: Final[tuple[Way, ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the connections left behind."""
-
-    ways: Counter[str]
-    before: Vitals
-    after: Vitals
-    witnessed: tuple[int, ...]
-
-    def complaints(self) -> list[str]:
-        """Return everything that is not as it was."""
-        found = self.after.complaints(self.before)
-        return found + ([f"a witness stood still: {self.witnessed}"] if min(self.witnessed) == 0 else [])
-
-
 def drawn_ways(count: int, seed: int) -> Iterator[tuple[Way, Random]]:
     """Yield `count` ways, each equally often, in an order and with the chances that the seed gives."""
     ways = [WAYS[number % len(WAYS)] for number in range(count)]
@@ -244,10 +218,8 @@ async def mute(address: Address) -> RawSocket:
     return raw
 
 
-async def attacked(
-    there: Victim, count: int, seed: int, *, mutes: int = 0, say: Callable[[str], None] = lambda _: None
-) -> Report:
-    """Return what `count` ugly connections left behind; some more warm the server up before it is measured.
+async def attacked(there: Victim, count: int, seed: int, *, mutes: int = 0) -> tuple[Counter[str], list[str]]:
+    """Return how `count` connections were dropped, and what they left behind; some more warm the server up before.
 
     `mutes` connections are held open until the server itself has given them up, which takes two of its pings.
     """
@@ -256,37 +228,12 @@ async def attacked(
         ways = drawn_ways(count + max(count // 10, 200), seed)
         await dropped_all(there.address, islice(ways, max(count // 10, 200)), Counter())
         before = await there.settled(lambda vitals: vitals.sessions <= len(witnesses))
-        say(f"warmed up, {before}")
         held = [await mute(there.address) for _ in range(mutes)]
         await dropped_all(there.address, ways, told)
-        say(f"{told.total()} connections, {await there.vitals()}")
         after = await there.settled(
             lambda vitals: not vitals.complaints(before), MUTE_SECONDS if mutes else GRACE_SECONDS
         )
-        say(f"a while later, {after}")
         for raw in held:
             raw.reset()
         await there.get("/health")
-    return Report(told, before, after, tuple(witness.steps for witness in witnesses))
-
-
-def main() -> int:
-    """Attack a server of our own and tell what it kept; return 1 if it kept something."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--count", type=int, default=10_000, help="connections after the warm-up (default 10 000)")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with victim(TARGET, **SETTINGS) as there:
-        report = asyncio.run(
-            attacked(there, arguments.count, arguments.seed, mutes=MUTES, say=lambda text: print(text, flush=True))
-        )
-    for name, times in report.ways.most_common():
-        print(f"{times:9}  {name}")
-    print(f"witnesses made {report.witnessed} steps")
-    for complaint in report.complaints():
-        print(f"WRONG: {complaint}")
-    return 1 if report.complaints() else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return told, after.complaints(before) + complain_of(witnesses)

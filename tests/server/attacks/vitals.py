@@ -45,12 +45,6 @@ class Vitals:
             found += [f"{name}: {then:g} before, {now:g} after"] if now > then else []
         return found
 
-    def __str__(self) -> str:
-        return (
-            f"{self.resident / 2**20:.1f} MB, {self.threads} threads, {self.files} files, {self.tasks} tasks, "
-            f"{self.sessions:g} sessions, {self.connections:g} connections"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Victim:

@@ -108,3 +108,9 @@ async def watched(address: Address) -> AsyncIterator[tuple[Witness, ...]]:
         finally:
             for witness in witnesses:
                 witness.stop()
+
+
+def complain_of(witnesses: tuple[Witness, ...]) -> list[str]:
+    """Return that a witness made no step, if one made none."""
+    steps = [witness.steps for witness in witnesses]
+    return [] if min(steps) else [f"a witness stood still: {steps}"]

@@ -266,7 +266,7 @@ def test_a_second_request_in_time_is_answered() -> None:
 
 
 def test_agents_leave_file_descriptors_to_those_who_drive_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uvicorn_http, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(uvicorn_http.SecondaryHttpProtocol, "most", 3)
     with serving(agent_port=0) as served, ExitStack() as stack:
         port = urlsplit(served.server.agents_address or "").port
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(4)]
@@ -290,7 +290,7 @@ def test_the_connections_of_a_grant_that_has_died_are_told_to_make_way(monkeypat
 def test_an_agents_connections_are_forgotten_by_the_listener_that_has_them() -> None:
     state = ServerState()
     forget_agent(state, "nobody")
-    kept = connections.find_connections(state, lambda: 20)
+    kept = connections.find_connections(state, 1, 20)
     wire: Any = object()
     kept.add(wire)
     kept.authenticate(wire, "agent")

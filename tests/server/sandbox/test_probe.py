@@ -29,6 +29,10 @@ from proctor.server.sandbox.worker import zygote
 from tests.server.sandbox.made_up_reports import HOST, kept, reported
 
 
+def run_probe(tier: Tier, tried: SandboxProbe) -> probe.ProbeFinding:
+    return probe._run_probes(tier, (tried,)).of(tried)
+
+
 def test_the_tier_process_keeps_its_two_promises_and_no_more() -> None:
     report = probe.quick_report(SandboxRequest(Tier.PROCESS))
     found = report.of(Tier.PROCESS)
@@ -44,7 +48,7 @@ def test_the_tier_process_keeps_its_two_promises_and_no_more() -> None:
 
 def test_what_a_neighbour_left_in_a_shared_folder_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "token_hex", lambda _: f"of-{os.getpid()}")
-    found = probe.run_probe(Tier.PROCESS, SandboxProbe.NEIGHBOURS)
+    found = run_probe(Tier.PROCESS, SandboxProbe.NEIGHBOURS)
 
     assert found.reason == "a temporary file of another session was seen"
     assert not find_left_file(f"canary-of-{os.getpid()}").exists()
@@ -82,7 +86,7 @@ def test_a_tier_that_does_not_start_is_lacking_with_the_likely_cause(monkeypatch
     monkeypatch.setattr(probe, "check_user_namespaces", lambda: "forbidden by a switch")
     monkeypatch.setattr(WorkerPool, "start", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = probe.run_probe(Tier.BWRAP, SandboxProbe.NETWORK)
+    found = run_probe(Tier.BWRAP, SandboxProbe.NETWORK)
 
     assert found.verdict is probe.ProbeVerdict.UNPROVEN
     assert found.reason.endswith("No permissions; user namespaces are forbidden by a switch")
@@ -120,7 +124,7 @@ def test_a_worker_that_ended_proves_something_only_where_the_kernel_answers_so(e
 
 def test_a_process_that_ends_before_it_has_tried_all_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "PLAIN", "")
-    found = probe.run_probe(Tier.NONE, SandboxProbe.NETWORK)
+    found = run_probe(Tier.NONE, SandboxProbe.NETWORK)
 
     assert (found.verdict, found.reason) == (probe.ProbeVerdict.UNPROVEN, "the process ended")
 
@@ -185,7 +189,7 @@ def test_auto_tries_the_strongest_first_and_stops_there() -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("tier", [Tier.BWRAP, Tier.STRICT])
 def test_a_zygote_without_a_filter_is_found_out(monkeypatch: pytest.MonkeyPatch, tier: Tier) -> None:
-    assert probe.run_probe(tier, SandboxProbe.KERNEL_CALLS).verdict is probe.ProbeVerdict.BLOCKED
+    assert run_probe(tier, SandboxProbe.KERNEL_CALLS).verdict is probe.ProbeVerdict.BLOCKED
 
     unfiltered = zygote.ENTRY.replace(
         "from proctor.server.sandbox.worker.zygote import main",
@@ -194,17 +198,17 @@ def test_a_zygote_without_a_filter_is_found_out(monkeypatch: pytest.MonkeyPatch,
     )
     monkeypatch.setattr(zygote, "ENTRY", unfiltered)
 
-    assert probe.run_probe(tier, SandboxProbe.KERNEL_CALLS).verdict is probe.ProbeVerdict.OPEN
+    assert run_probe(tier, SandboxProbe.KERNEL_CALLS).verdict is probe.ProbeVerdict.OPEN
 
 
 @pytest.mark.system
 def test_a_sandbox_with_a_hole_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bubblewrap.command
     monkeypatch.setattr(bubblewrap, "command", lambda wish, binds, inside: _without_net(whole(wish, binds, inside)))
-    sockets = probe.run_probe(Tier.BWRAP, SandboxProbe.ABSTRACT_SOCKETS)
+    sockets = run_probe(Tier.BWRAP, SandboxProbe.ABSTRACT_SOCKETS)
     monkeypatch.setattr(bubblewrap, "command", lambda wish, binds, inside: _with_tmp(whole(wish, binds, inside)))
-    files = probe.run_probe(Tier.BWRAP, SandboxProbe.HOST_FILES)
-    writes = probe.run_probe(Tier.BWRAP, SandboxProbe.HOST_WRITES)
+    files = run_probe(Tier.BWRAP, SandboxProbe.HOST_FILES)
+    writes = run_probe(Tier.BWRAP, SandboxProbe.HOST_WRITES)
 
     assert [each.verdict for each in (sockets, files, writes)] == [probe.ProbeVerdict.OPEN] * 3
 
@@ -225,7 +229,7 @@ def test_a_group_without_limits_is_found_out(monkeypatch: pytest.MonkeyPatch, ea
     large = SandboxLimits(memory_bytes=2**33, processes=1000)
     monkeypatch.setattr(cgroups, "limit_settings", lambda version, _limits: limit_settings(version, large))
 
-    assert probe.run_probe(Tier.STRICT, each).verdict is probe.ProbeVerdict.OPEN
+    assert run_probe(Tier.STRICT, each).verdict is probe.ProbeVerdict.OPEN
 
 
 def find_none() -> cgroups.Cgroups:

@@ -302,12 +302,12 @@ def forget_agent(state: ServerState, grant: str) -> None:
         found.forget(grant)
 
 
-def find_connections(state: ServerState, most: Callable[[], int]) -> Connections:
-    """Return the connections of a server, all of whose protocols share one state."""
+def find_connections(state: ServerState, share: int, most: int | None = None) -> Connections:
+    """Return the connections of a server, all of whose protocols share one state; see `most_connections`."""
     found: Connections | None = getattr(state, "proctor_connections", None)
     if found is None:
         unauthenticated = most_connections(share=8, most=MOST_UNAUTHENTICATED)
-        found = vars(state)["proctor_connections"] = Connections(most(), unauthenticated)
+        found = vars(state)["proctor_connections"] = Connections(most_connections(share, most), unauthenticated)
     return found
 
 

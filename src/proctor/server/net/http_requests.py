@@ -4,7 +4,7 @@ Rule: what cannot be read reaches nobody, and the refusal does not repeat more o
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +34,12 @@ def parse_body(kind: type[T], raw: bytes, max_depth: int) -> T:
     if is_too_deep(raw, max_depth):
         raise make_refusal(Code.TOO_DEEP, f"a body may nest {max_depth} levels deep")
     try:
-        order = msgspec.convert(_convert_whole_numbers(msgspec.json.decode(raw)), kind)
+        body = msgspec.json.decode(raw)
+        if isinstance(body, dict):
+            # A whole number is an integer, however it is written: to JSON Schema 3.0 is one.
+            whole = {key: int(each) for key, each in body.items() if isinstance(each, float) and each.is_integer()}
+            body |= whole
+        order = msgspec.convert(body, kind)
     except msgspec.ValidationError as problem:
         raise _refuse_shape(problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -42,15 +47,6 @@ def parse_body(kind: type[T], raw: bytes, max_depth: int) -> T:
     if has_duplicate_keys(raw):
         raise make_refusal(Code.INVALID_JSON, "an object has the same key twice")
     return order
-
-
-def _convert_whole_numbers(body: Any) -> Any:
-    """Return a body in which a whole number is an integer, however it is written: to JSON Schema 3.0 is one."""
-    if not isinstance(body, dict):
-        return body
-    return {
-        key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in body.items()
-    }
 
 
 def parse_query(kind: type[T], items: Iterable[tuple[str, str]]) -> T:

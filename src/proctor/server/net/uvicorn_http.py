@@ -28,7 +28,6 @@ from proctor.server.net.connections import (
     RefusablePeer,
     SmallPieceCounter,
     find_connections,
-    most_connections,
 )
 
 HEADER_SECONDS: Final = 20.0
@@ -42,8 +41,6 @@ PIECE_BYTES: Final = 4 * 1024
 """What is parsed at once, and what is kept of a body before the application asks for it."""
 BAD: Final = 400
 """From here on a status is a refusal."""
-MOST_CONNECTIONS: Final = 4096
-"""Of a listener for agents, or for browsers."""
 
 
 class RefusedRequest(Exception):
@@ -73,6 +70,9 @@ class LimitedHttpProtocol(RefusablePeer, HttpToolsProtocol):
     reply to an earlier one. Trailers are counted and dropped: what comes after the body was not judged with the headers.
     """
 
+    share = 2
+    most: int | None = None
+    """How many connections this listener may have: a share of the file descriptors, and so many at most."""
     flow: HoldableFlowControl
     _late: TimerHandle | None = None
     _unread: TimerHandle | None = None
@@ -86,17 +86,13 @@ class LimitedHttpProtocol(RefusablePeer, HttpToolsProtocol):
     _asked: Any = None
     """The one whose body the application has asked for."""
 
-    def most_connections(self) -> int:
-        """Return how many connections this listener may have."""
-        return most_connections(share=2)
-
     def connection_made(self, transport: Any) -> None:
         """Start the clock; a connection counts as unauthenticated until it has shown a credential."""
         super().connection_made(transport)
         self.flow = HoldableFlowControl(transport)
         self._small = SmallPieceCounter()
         self._start_clock()
-        self._connections = find_connections(self.server_state, self.most_connections)
+        self._connections = find_connections(self.server_state, self.share, self.most)
         self._connections.add(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -384,6 +380,5 @@ class LimitedHttpProtocol(RefusablePeer, HttpToolsProtocol):
 class SecondaryHttpProtocol(LimitedHttpProtocol):
     """HTTP for a listener beside the one of those who drive the environments, to whom it leaves file descriptors."""
 
-    def most_connections(self) -> int:
-        """Return how many connections this listener may have."""
-        return most_connections(share=4, most=MOST_CONNECTIONS)
+    share = 4
+    most = 4096

@@ -18,8 +18,9 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import uvicorn
@@ -118,14 +119,10 @@ class FairServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup([])
-        listen = self.config.backlog
-        self.servers = [FairListener(each, listen, self._protocol) for each in sockets or []]  # type: ignore[misc]  # only closed
-
-    def _protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn itself does
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
+        # As uvicorn itself does.
+        state, app_state, kind = self.server_state, self.lifespan.state, cast("Any", self.config.http_protocol_class)
+        protocol = partial(kind, config=self.config, server_state=state, app_state=app_state)
+        self.servers = [FairListener(each, self.config.backlog, protocol) for each in sockets or []]  # type: ignore[misc]  # only closed
 
 
 class DrainingServer(FairServer):
@@ -235,15 +232,10 @@ def bind_remembered_port(folder: Path | None, name: str, host: str, port: int) -
             return bind_tcp(host, before)
         return bind_tcp(host, 0)
     listener = bind_tcp(host, 0)
-    _write_ports(file, remembered | {name: listener.getsockname()[1]})
-    return listener
-
-
-def _write_ports(file: Path, ports: dict[str, int]) -> None:
-    """Write the ports down; where that is not possible, the ledger itself will say so."""
     beside = file.with_name(f"{file.name}.new")
-    with suppress(OSError):
+    with suppress(OSError):  # where nothing can be written, the ledger itself will say so
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside.touch(mode=0o600)
-        beside.write_text(json.dumps(ports, indent=1))
+        beside.write_text(json.dumps(remembered | {name: port_of(listener)}, indent=1))
         beside.replace(file)
+    return listener

@@ -32,7 +32,6 @@ from proctor.server.net.connections import (
     RefusablePeer,
     SmallPieceCounter,
     find_connections,
-    most_connections,
 )
 
 FRAMES_BYTES: Final = 16 * 1024
@@ -59,7 +58,7 @@ class LimitedWebSocketProtocol(RefusablePeer, WebSocketsSansIOProtocol):
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         super().__init__(config, server_state, app_state, **more)
-        self._connections = find_connections(server_state, partial(most_connections, share=2))
+        self._connections = find_connections(server_state, share=2)
         self._small = SmallPieceCounter()
 
     def handle_connect(self, event: Any) -> None:

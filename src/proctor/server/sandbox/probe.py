@@ -183,21 +183,20 @@ def collect_facts() -> HostFacts:
 
 def explain_lacking(tier: Tier) -> str | None:
     """Return in words what a tier needs that this host plainly does not have, and what to do; None if it can be tried."""
-    return None if tier is Tier.NONE else next(_find_missing(tier), None)
-
-
-def _find_missing(tier: Tier) -> Iterator[str]:
+    if tier is Tier.NONE:
+        return None
     if not sys.platform.startswith("linux"):
-        yield NO_LINUX
+        return NO_LINUX
     if tier.rank >= Tier.BWRAP.rank and bubblewrap.find_executable() is None:
-        yield INSTALL
+        return INSTALL
     if tier.rank >= Tier.STRICT.rank:
         try:
             cgroups.find_cgroups()
         except cgroups.CgroupsMissing as problem:
-            yield f"there are no cgroups: {problem}"
+            return f"there are no cgroups: {problem}"
     if tier.rank >= Tier.BWRAP.rank and here() is None:
-        yield f"there is no seccomp filter for {platform.machine()}, only for {' and '.join(Architecture)}"
+        return f"there is no seccomp filter for {platform.machine()}, only for {' and '.join(Architecture)}"
+    return None
 
 
 def check_user_namespaces(settings: Path = PROC_SYS) -> str:
@@ -335,11 +334,6 @@ def quick_report(wish: SandboxRequest) -> SandboxReport:
         if tiers[-1].holds():
             break
     return SandboxReport(collect_facts(), tuple(tiers))
-
-
-def run_probe(tier: Tier, probe: SandboxProbe) -> ProbeFinding:
-    """Return what comes of one probe in one tier."""
-    return _run_probes(tier, (probe,)).of(probe)
 
 
 def _run_probes(tier: Tier, probes: Iterable[SandboxProbe]) -> TierReport:

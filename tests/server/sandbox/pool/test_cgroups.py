@@ -253,8 +253,7 @@ def test_only_what_dead_servers_left_is_swept(root: KernelFolder) -> None:
 
 @given(st.integers(1, 2), st.integers(2**20, 2**50), st.integers(1, 10**6), st.floats(0.01, 512))
 def test_limits_are_written_as_the_kernel_reads_them(version: int, memory: int, processes: int, cpus: float) -> None:
-    written = limit_settings(version, SandboxLimits(memory_bytes=memory, processes=processes, cpus=cpus))
-    texts = {order.file: order.text for order in written}
+    texts = limit_settings(version, SandboxLimits(memory_bytes=memory, processes=processes, cpus=cpus))
     name = "memory.max" if version == 2 else "memory.limit_in_bytes"
     share = texts["cpu.max"] if version == 2 else f"{texts['cpu.cfs_quota_us']} {texts['cpu.cfs_period_us']}"
     quota, period = map(int, share.split())

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +60,23 @@ LATE = ("hang", "spin")
 FATAL = ("interrupt", "os_exit", "segfault", "flood", "nonsense", "huge", "twice")
 
 
-def started(tier: Tier = Tier.PROCESS, text: str = TROUBLED_TARGET, **options: Any) -> WorkerPool:
-    return WorkerPool.start(Target(text), SandboxRequest(), tier, **options)
+@contextmanager
+def running(tier: Tier = Tier.PROCESS, text: str = TROUBLED_TARGET, **options: Any) -> Iterator[WorkerPool]:
+    """Give a nest, which is ended afterwards."""
+    limits = options.pop("limits", SandboxLimits())
+    nest = WorkerPool.start(Target(text), SandboxRequest(limits=limits), tier, **options)
+    try:
+        yield nest
+    finally:
+        nest.end()
 
 
 @pytest.fixture(scope="module", params=[Tier.PROCESS, BWRAP, STRICT])
 def nest(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
     """Give a nest in each tier; when it has ended, nothing of it is left."""
     before, grouped = descendants(), groups()
-    nest = started(request.param)
-    yield nest
-    nest.end()
+    with running(request.param) as nest:
+        yield nest
     until(lambda: descendants().keys() <= before.keys())
     assert groups() <= grouped
 
@@ -78,9 +84,8 @@ def nest(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
 @pytest.fixture
 def own() -> Iterator[WorkerPool]:
     """Give a nest in the weakest tier, whose zygote a test may break; no other test has it."""
-    nest = started()
-    yield nest
-    nest.end()
+    with running() as nest:
+        yield nest
 
 
 async def buried(nest: WorkerPool) -> None:
@@ -159,11 +164,8 @@ def test_a_batch_of_an_engine_of_ours_is_compiled_once_and_shared(tier: Tier) ->
             place.abandon()
         return outcomes[0], outcomes[1], set(warm)
 
-    nest = started(tier, plume)
-    try:
+    with running(tier, plume) as nest:
         first, second, warm = run(scenario(nest), 100.0)
-    finally:
-        nest.end()
 
     assert first == second
     assert warm == {"same_step"}
@@ -199,9 +201,8 @@ async def test_many_are_started_at_once(own: WorkerPool) -> None:
     for place in places:
         place.abandon()
     await buried(own)
-    result = found
 
-    assert len(result) == 2 * MOST_STARTS
+    assert len(found) == 2 * MOST_STARTS
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", *FATAL, *LATE])
@@ -242,9 +243,8 @@ async def test_trouble_in_a_reset_is_a_failure(nest: WorkerPool, how: str) -> No
     place = await nest.place(work(TROUBLED_TARGET, how=how, where="reset"))
     problem = await refusal(place.reset(ORDER))
     await place.close()
-    found = problem
 
-    assert found.code == Code.EXECUTION_ERROR
+    assert problem.code == Code.EXECUTION_ERROR
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "os_exit", "flood", "segfault"])
@@ -308,24 +308,18 @@ async def test_what_an_environment_has_started_ends_with_it(nest: WorkerPool) ->
     async with at_work(nest, work(f"{TROUBLE_MODULE}:Parent")) as place:
         assert len(descendants().keys() - before.keys()) >= 2
         await place.close()
-    found = bool(await comes_true(lambda: descendants().keys() <= before.keys()))
 
-    assert found
+    assert await comes_true(lambda: descendants().keys() <= before.keys())
 
 
 @pytest.mark.system
 def test_a_worker_that_needs_too_much_memory_ends_alone_and_is_said_to() -> None:
-    wish = SandboxRequest(limits=SandboxLimits(memory_bytes=256 * MIB))
-    nest = WorkerPool.start(Target(TROUBLED_TARGET), wish, Tier.STRICT)
-
-    async def scenario() -> tuple[Problem, Any]:
+    async def scenario(nest: WorkerPool) -> tuple[Problem, Any]:
         async with at_work(nest) as neighbour, at_work(nest, work(f"{TROUBLE_MODULE}:Hungry", mebibytes=600)) as hungry:
             return await refusal(hungry.step(TROUBLED)), await neighbour.step(GO)
 
-    try:
-        problem, beside = run(scenario())
-    finally:
-        nest.end()
+    with running(Tier.STRICT, limits=SandboxLimits(memory_bytes=256 * MIB)) as nest:
+        problem, beside = run(scenario(nest))
 
     assert "memory" in problem.message
     assert beside.observation == b'{"observation":1}'
@@ -515,35 +509,28 @@ def test_a_worker_that_says_too_much_or_ends_is_refused(
     )
     monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
     monkeypatch.setattr(zygote, "ENTRY", hostile)
-    nest = started()
-    run(asyncio.sleep(0))
-    before = files()
 
-    async def scenario() -> Problem:
+    async def scenario(nest: WorkerPool) -> Problem:
         problem = await refusal(nest.place(COUNTING))
         await buried(nest)
         return problem
 
-    try:
-        assert run(scenario()).code == Code.FACTORY_ERROR
+    with running() as nest:
+        run(asyncio.sleep(0))
+        before = files()
+        assert run(scenario(nest)).code == Code.FACTORY_ERROR
         assert files().keys() <= before.keys()
-    finally:
-        nest.end()
 
 
 @pytest.mark.system
 def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
-    nest = started(Tier.STRICT)
-
-    async def scenario() -> list[str]:
+    async def scenario(nest: WorkerPool) -> list[str]:
         async with at_work(nest) as one, at_work(nest) as other:
             pids = (pid_of(one), pid_of(other), nest._zygotes.current().pid)
             return [Path(f"/proc/{pid}/status").read_text() for pid in pids]
 
-    try:
-        told = run(scenario())
-    finally:
-        nest.end()
+    with running(Tier.STRICT) as nest:
+        told = run(scenario(nest))
     users = [next(line for line in text.splitlines() if line.startswith("Uid:")).split()[1:] for text in told]
 
     assert all(len(set(each)) == 1 for each in users)
@@ -569,9 +556,8 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
     )
     monkeypatch.setattr(zygote, "ENTRY", refusing)
     before, grouped = descendants(), groups()
-    nest = started(Tier.STRICT)
 
-    async def scenario() -> tuple[Any, int]:
+    async def scenario(nest: WorkerPool) -> tuple[Any, int]:
         async with at_work(nest) as one, at_work(nest) as other:
             alive = sandboxes(nest)
             os.kill(pid_of(one), signal.SIGKILL)
@@ -580,10 +566,8 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
         await comes_true(lambda: sandboxes(nest) == 0)
         return stepped, alive
 
-    try:
-        stepped, alive = run(scenario())
-    finally:
-        nest.end()
+    with running(Tier.STRICT) as nest:
+        stepped, alive = run(scenario(nest))
 
     assert "forbidden here" in (nest.alone or "")
     assert "whole Python" in caplog.text
@@ -638,8 +622,8 @@ def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
 def test_a_module_that_cannot_be_imported_stops_the_start() -> None:
     before, held = descendants(), files()
 
-    with pytest.raises(ValidationError, match="nowhere_at_all"):
-        started(text="nowhere_at_all:Thing")
+    with pytest.raises(ValidationError, match="nowhere_at_all"), running(text="nowhere_at_all:Thing"):
+        pass
 
     assert descendants().keys() <= before.keys()
     assert files().keys() <= held.keys()
@@ -652,16 +636,19 @@ def test_a_module_that_ends_the_process_stops_the_start(
     (tmp_path / "ending_module.py").write_text(f"import os\n{how}\nclass Thing: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    with pytest.raises(ComponentError):
-        started(text="ending_module:Thing")
+    with pytest.raises(ComponentError), running(text="ending_module:Thing"):
+        pass
 
 
 def test_a_module_that_hangs_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging_module.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    with pytest.raises(ComponentError, match=r"within 1\.5 seconds"):
-        started(text="hanging_module:Thing", start_seconds=1.5)
+    with (
+        pytest.raises(ComponentError, match=r"within 1\.5 seconds"),
+        running(text="hanging_module:Thing", start_seconds=1.5),
+    ):
+        pass
 
 
 def test_an_environment_that_cannot_be_described_is_said_to_the_operator(
@@ -693,8 +680,8 @@ def test_an_environment_that_hangs_when_it_is_described_is_said_to_the_operator(
 
 @pytest.mark.parametrize("tier", [Tier.NONE, Tier.DOCKER])
 def test_there_is_no_nest_in_the_other_tiers(tier: Tier) -> None:
-    with pytest.raises(ValidationError):
-        started(tier)
+    with pytest.raises(ValidationError), running(tier):
+        pass
 
 
 def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -703,8 +690,8 @@ def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(nest_module, "find_cgroups", find_none)
 
-    with pytest.raises(ComponentError, match="there are none"):
-        started(Tier.STRICT)
+    with pytest.raises(ComponentError, match="there are none"), running(Tier.STRICT):
+        pass
 
 
 @pytest.mark.parametrize("tier", [Tier.PROCESS, BWRAP, STRICT])
@@ -717,7 +704,8 @@ def test_a_nest_that_is_closed_leaves_no_process_no_file_and_no_group(tier: Tier
 
     run(asyncio.sleep(0))  # what a loop keeps for ever
     before, held, grouped = descendants(), files(), groups()
-    lost, refused = run(scenario(started(tier)))
+    with running(tier) as nest:
+        lost, refused = run(scenario(nest))
 
     assert lost.code == Code.EXECUTION_ERROR
     assert refused.code == Code.FACTORY_ERROR

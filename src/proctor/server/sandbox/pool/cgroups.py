@@ -3,7 +3,7 @@
 Rule 1: a group is made below the server's own, so that limits of the server hold for its workers too.
 Rule 2: a server's groups are `proctor-<pid>-<boot>-<number>/<name>`; what a dead server left is swept by the next.
 Rule 3: what is found was tried: a group was made, limited and removed.
-Rule 4: a limit is a `LimitSetting`: one line for one file; which there are is data.
+Rule 4: a limit is one line for one file; which there are is data.
 Rule 5: nothing waits long: `kill` and `remove` try for some milliseconds, and `remove` says whether the group is gone.
 """
 
@@ -25,6 +25,8 @@ LEAF: Final = "-server"
 PERIOD: Final = 100_000
 """Microseconds: the time over which a share of the processors is counted."""
 SMALLEST_QUOTA: Final = 1000
+OPTIONAL: Final = frozenset(("memory.swap.max", "memory.oom.group", "memory.memsw.limit_in_bytes"))
+"""Limits that are left out where the kernel has no such file."""
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 KILL_ROUNDS: Final = 50
 REMOVE_ROUNDS: Final = 20
@@ -33,16 +35,6 @@ PAUSE_SECONDS: Final = 0.002
 
 class CgroupsMissing(ComponentError):
     """No group can be made here; the message says why, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSetting:
-    """One line for one of a group's files; one that is not `needed` is left out where there is no such file."""
-
-    controller: str
-    file: str
-    text: str
-    needed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +59,11 @@ class ControlGroup:
                 for pid in read_kernel_file(folder / "cgroup.procs").split():
                     write_kernel_file(own / "cgroup.procs", pid)
 
-    def set_limit(self, order: LimitSetting) -> None:
-        """Write a limit; one that is not needed only where the kernel has a file for it."""
-        path = self._find_folder(order.controller) / order.file
-        if order.needed or path.exists():
-            write_kernel_file(path, order.text)
-
     def pids(self) -> tuple[int, ...]:
         """Return the processes in it, as far as this pid namespace sees them."""
         with suppress(OSError):
             # 0 is a process that this namespace does not see, and 1 is never in a group of ours.
-            numbers = map(int, read_kernel_file(self._find_folder("pids") / "cgroup.procs").split())
+            numbers = map(int, read_kernel_file(self.find_folder("pids") / "cgroup.procs").split())
             return tuple(pid for pid in numbers if pid > 1)
         return ()
 
@@ -88,7 +74,7 @@ class ControlGroup:
             return
         # Nothing is forked any more, so that a finite number of rounds is enough.
         with suppress(OSError):
-            write_kernel_file(self._find_folder("pids") / "pids.max", "0")
+            write_kernel_file(self.find_folder("pids") / "pids.max", "0")
         for _ in range(KILL_ROUNDS):
             pids = self.pids()
             if not pids:
@@ -109,7 +95,7 @@ class ControlGroup:
         """Return whether the kernel ended a process of it for want of memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         with suppress(OSError):
-            lines = read_kernel_file(self._find_folder("memory") / name).splitlines()
+            lines = read_kernel_file(self.find_folder("memory") / name).splitlines()
             return int(dict(line.split()[:2] for line in lines).get("oom_kill", 0)) > 0
         return False
 
@@ -131,30 +117,21 @@ class ControlGroup:
                 return True
         return False
 
-    def _find_folder(self, controller: str) -> Path:
+    def find_folder(self, controller: str) -> Path:
+        """Return the folder with a controller's files."""
         return self.folders[0] if self.version == 2 else self.folders[CONTROLLERS.index(controller)]
 
 
-def limit_settings(version: int, limits: SandboxLimits) -> tuple[LimitSetting, ...]:
-    """Return what is written into a new group, in this order."""
+def limit_settings(version: int, limits: SandboxLimits) -> dict[str, str]:
+    """Return what is written into the files of a new group, in this order; each is named after its controller."""
     memory, processes = str(limits.memory_bytes), str(limits.processes)
     quota = max(SMALLEST_QUOTA, int(limits.cpus * PERIOD))
     if version == 2:
-        return (
-            LimitSetting("memory", "memory.max", memory),
-            LimitSetting("memory", "memory.swap.max", "0", needed=False),
-            LimitSetting("memory", "memory.oom.group", "1", needed=False),
-            LimitSetting("pids", "pids.max", processes),
-            LimitSetting("cpu", "cpu.max", f"{quota} {PERIOD}"),
-        )
-    return (
-        LimitSetting("memory", "memory.limit_in_bytes", memory),
-        # Memory and swap together: otherwise what is over the limit would be written to the disk.
-        LimitSetting("memory", "memory.memsw.limit_in_bytes", memory, needed=False),
-        LimitSetting("pids", "pids.max", processes),
-        LimitSetting("cpu", "cpu.cfs_period_us", str(PERIOD)),
-        LimitSetting("cpu", "cpu.cfs_quota_us", str(quota)),
-    )
+        no_swap = {"memory.swap.max": "0", "memory.oom.group": "1"}
+        return {"memory.max": memory, **no_swap, "pids.max": processes, "cpu.max": f"{quota} {PERIOD}"}
+    # Memory and swap together: otherwise what is over the limit would be written to the disk.
+    together = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory}
+    return together | {"pids.max": processes, "cpu.cfs_period_us": str(PERIOD), "cpu.cfs_quota_us": str(quota)}
 
 
 def remove_folders(folders: Iterable[Path]) -> bool:
@@ -218,8 +195,10 @@ class Cgroups:
         try:
             for folder in group.folders:
                 folder.mkdir()
-            for order in limit_settings(self.version, limits):
-                group.set_limit(order)
+            for name, text in limit_settings(self.version, limits).items():
+                path = group.find_folder(name.partition(".")[0]) / name
+                if name not in OPTIONAL or path.exists():
+                    write_kernel_file(path, text)
         except FileExistsError:
             raise  # it is another's, and stays
         except OSError:
@@ -231,11 +210,11 @@ class Cgroups:
         """Remove this server's own folder, and return whether it is gone; groups in it have to be gone before."""
         return remove_folders(home / self.family for home in self.homes)
 
-    def sweep(self, prefix: str = PREFIX) -> int:
+    def sweep(self) -> int:
         """Remove the empty groups that dead servers left, and return how many folders went."""
         removed = 0
         for home in self.homes:
-            for folder in home.glob(f"{prefix}*"):
+            for folder in home.glob(f"{PREFIX}*"):
                 with suppress(OSError):  # another server swept it meanwhile
                     if folder.is_dir() and folder.name != self.family and _is_dead(folder.name.removeprefix(PREFIX)):
                         removed += sum(map(_remove_folder, (*filter(Path.is_dir, folder.iterdir()), folder)))

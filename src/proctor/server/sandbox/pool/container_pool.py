@@ -90,13 +90,11 @@ class Engine:
     command: tuple[str, ...]
 
     @classmethod
-    def find(cls, wanted: str | None = None) -> "Engine":
-        """Return the engine that is wanted, else the first that answers; none is a ComponentError that says what to do."""
-        if wanted is not None and wanted not in ENGINES:
-            raise ValidationError("unknown container engine", found=wanted, expected=" or ".join(ENGINES))
-        installed = [cls(name, (name,)) for name in ([wanted] if wanted else ENGINES) if shutil.which(name)]
+    def find(cls) -> "Engine":
+        """Return the first engine that answers; none is a ComponentError that says what to do."""
+        installed = [cls(name, (name,)) for name in ENGINES if shutil.which(name)]
         if not installed:
-            expected = f"{wanted or 'docker or podman'} installed and on the PATH"
+            expected = f"{' or '.join(ENGINES)} installed and on the PATH"
             raise ComponentError("there is no container engine", expected=expected)
         for engine in installed[:-1]:
             with suppress(ComponentError):

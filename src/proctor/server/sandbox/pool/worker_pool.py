@@ -12,8 +12,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -60,7 +58,6 @@ class WorkerPool(SandboxPool):
         *,
         cgroups: Cgroups | None,
         start_seconds: float = START_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(target, wish, start_seconds)
         self.tier: Final = tier
@@ -70,7 +67,7 @@ class WorkerPool(SandboxPool):
         self._binds = () if tier is Tier.PROCESS else bubblewrap.find_binds(target.text, wish.mounts)
         self._numbers = count(1)
         self._users = generate_users() if tier is not Tier.PROCESS and os.geteuid() == 0 else None
-        self._zygotes = ZygotePool(self._plan, clock)
+        self._zygotes = ZygotePool(self._plan)
         self._processes: set[WorkerProcess] = set()
 
     @classmethod

@@ -122,7 +122,18 @@ class ZygoteProcess:
 
     def _run(self) -> None:
         try:
-            with self._start_process() as process:
+            with self._theirs:
+                process = subprocess.Popen(  # noqa: S603  # our own command line
+                    list(self._plan.command(self._theirs.fileno())),
+                    pass_fds=[self._theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    env=VARIABLES,
+                    # A signal that a terminal sends to the server is not for its sandboxes.
+                    start_new_session=True,
+                )
+            with process:
                 self._watch(process)
         except OSError as problem:
             self._give_up(ComponentError(f"the sandbox could not be started: {problem}"))
@@ -136,19 +147,6 @@ class ZygoteProcess:
                     self._descriptor = -1
             if self._group is not None and not self._group.end():
                 LOG.error("the cgroup of a zygote could not be removed", extra={"cgroup": str(self._group.folders[0])})
-
-    def _start_process(self) -> subprocess.Popen[bytes]:
-        with self._theirs:
-            return subprocess.Popen(  # noqa: S603  # our own command line
-                list(self._plan.command(self._theirs.fileno())),
-                pass_fds=[self._theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=VARIABLES,
-                # A signal that a terminal sends to the server is not for its sandboxes.
-                start_new_session=True,
-            )
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         with self._guard:
@@ -218,7 +216,7 @@ COMPILE_SECONDS: Final = 100.0
 class ZygotePool:
     """All zygotes that were started and are not gone; `planned` says how one that is `alone`, or shared, is started."""
 
-    def __init__(self, planned: Callable[[bool], ZygotePlan], clock: Callable[[], float]) -> None:
+    def __init__(self, planned: Callable[[bool], ZygotePlan], clock: Callable[[], float] = time.monotonic) -> None:
         self._planned = planned
         self._clock = clock
         self._numbers = count(1)

@@ -273,43 +273,20 @@ BESIDE: Final[dict[FilterUse, dict[str, ArgumentCheck]]] = {
 """What is allowed beside a worker's calls."""
 
 
-class Instruction(tuple[int, int, int, int]):
-    """One instruction: code, jump if true, jump if false, constant."""
-
-    __slots__ = ()
-
-    def pack(self) -> bytes:
-        """Return it as the kernel reads it."""
-        return struct.pack("=HBBI", *self)
-
-
-def _load_word(offset: int) -> Instruction:
-    return Instruction((0x20, 0, 0, offset))
-
-
-def _return_action(action: int) -> Instruction:
-    return Instruction((0x06, 0, 0, action))
-
-
-def _if_equal(value: int, yes: int, no: int) -> Instruction:
-    return Instruction((0x15, yes, no, value))
-
-
-def _if_at_least(value: int, yes: int, no: int) -> Instruction:
-    return Instruction((0x35, yes, no, value))
-
-
+Instruction = tuple[int, int, int, int]
+"""Code, jump if true, jump if false, constant."""
+LOAD, RETURN, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
 Body = tuple[Instruction, ...]
 
 
 def _check_argument(check: ArgumentCheck) -> Body:
     """Return the instructions that look at an argument and end with a verdict."""
-    load = _load_word(16 + 8 * check.argument)
+    load = (LOAD, 0, 0, 16 + 8 * check.argument)
     if isinstance(check, Without):
-        return (load, Instruction((0x45, 0, 1, check.bits)), _return_action(REFUSE), _return_action(ALLOW))
+        return (load, (IF_ANY_BIT, 0, 1, check.bits), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW))
     count = len(check.values)
-    rows = (_if_equal(value, count - place, 0) for place, value in enumerate(check.values))
-    return (load, *rows, _return_action(REFUSE), _return_action(ALLOW))
+    rows = ((IF_EQUAL, count - place, 0, value) for place, value in enumerate(check.values))
+    return (load, *rows, (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW))
 
 
 def _bodies(architecture: Architecture, use: FilterUse, network: bool) -> dict[int, Body]:
@@ -318,25 +295,25 @@ def _bodies(architecture: Architecture, use: FilterUse, network: bool) -> dict[i
     families = OneOf(0, (UNIX, *INTERNET) if network else (UNIX,))
     bodies = {name: _check_argument(check) for name, check in (CHECKED | {"socket": families}).items()}
     for names, action in ((ALLOWED, ALLOW), (KILLED, KILL), (AS_IF_ABSENT, ABSENT)):
-        bodies |= dict.fromkeys(names, (_return_action(action),))
+        bodies |= dict.fromkeys(names, ((RETURN, 0, 0, action),))
     bodies |= {name: _check_argument(check) for name, check in BESIDE[use].items()}
     return {numbers[name]: body for name, body in bodies.items() if name in numbers}
 
 
 def _spans(bodies: dict[int, Body]) -> list[tuple[int, Body]]:
     """Return (first number, body) in order; a span goes on until the next one begins, the last one for ever."""
-    refused = (_return_action(REFUSE),)
+    refused = ((RETURN, 0, 0, REFUSE),)
     spans: list[tuple[int, Body]] = []
     for number in range(NEWEST + 1):
         body = bodies.get(number, refused)
         if not spans or spans[-1][1] != body:
             spans.append((number, body))
-    return [*spans, (NEWEST + 1, (_return_action(ABSENT),))]
+    return [*spans, (NEWEST + 1, ((RETURN, 0, 0, ABSENT),))]
 
 
 def _lay_out(spans: Sequence[tuple[int, Body]]) -> Iterable[Instruction]:
     for (_, body), (following, _) in pairwise(spans):
-        yield _if_at_least(following, len(body), 0)
+        yield (IF_AT_LEAST, len(body), 0, following)
         yield from body
     yield from spans[-1][1]
 
@@ -344,7 +321,9 @@ def _lay_out(spans: Sequence[tuple[int, Body]]) -> Iterable[Instruction]:
 @cache
 def program(architecture: Architecture, use: FilterUse = FilterUse.WORKER, *, network: bool = False) -> bytes:
     """Return the filter for an architecture; `network` allows sockets other than those of the machine itself."""
-    head = [_load_word(4), _if_equal(AUDIT[architecture], 1, 0), _return_action(KILL), _load_word(0)]
+    head = [(LOAD, 0, 0, 4), (IF_EQUAL, 1, 0, AUDIT[architecture]), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
     if architecture is Architecture.X86_64:
-        head += [_if_at_least(X32_BIT, 0, 1), _return_action(KILL)]
-    return b"".join(each.pack() for each in (*head, *_lay_out(_spans(_bodies(architecture, use, network)))))
+        head += [(IF_AT_LEAST, 0, 1, X32_BIT), (RETURN, 0, 0, KILL)]
+    return b"".join(
+        struct.pack("=HBBI", *each) for each in (*head, *_lay_out(_spans(_bodies(architecture, use, network))))
+    )
