@@ -153,7 +153,6 @@ def make_headers(message: JSONRPCMessage, agreed: str | None) -> dict[str, str]:
 
 
 def _find_version(message: JSONRPCMessage) -> str | None:
-    """Return the revision that a message of the modern era states; None for all others."""
     params = getattr(message, "params", None)
     meta = params.get("_meta") if isinstance(params, Mapping) else None
     version = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, Mapping) else None

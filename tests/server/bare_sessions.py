@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from proctor.contracts.recorder import Recorder
 from proctor.envs.targets import Target
@@ -52,6 +52,13 @@ class Room:
         self.session = _session(name, Target(target, settings), self.diary)
         self.grants = GrantRegistry(address, calls_per_second=None, clock=lambda: self.now, wall=lambda: self.now + 1e9)
         self.for_agents = AgentAccess(self.grants, Metrics())
+
+    @classmethod
+    async def start(cls, *args: Any, **settings: Any) -> Self:
+        """Return a room in which an episode has begun."""
+        room = cls(*args, **settings)
+        await room.begin()
+        return room
 
     async def begin(self, seed: int = 1) -> None:
         if self.session.epoch == 0:

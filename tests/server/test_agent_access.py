@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import threading
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,9 @@ from proctor.server.agent_access import (
 )
 from proctor.server.runtime.results import RequestRefused
 from proctor.server.sessions.tool_results import ToolResult
-from tests.server.bare_sessions import Room, run
+from tests.server.bare_sessions import Room
+
+pytestmark = pytest.mark.anyio
 
 ACT = b'{"action":1}'
 
@@ -39,191 +40,151 @@ def test_the_views_have_no_method_that_resets_or_reads_a_state() -> None:
     assert public == {"call", "find_view", "take_call"}
 
 
-def test_an_agents_action_is_a_step_of_the_session_and_on_record_as_the_agents() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        granted = room.give(agent="bob")
+async def test_an_agents_action_is_a_step_of_the_session_and_on_record_as_the_agents() -> None:
+    room = await Room.start()
+    granted = room.give(agent="bob")
 
-        told = await room.view(granted).call("act", ACT)
+    told = await room.view(granted).call("act", ACT)
 
-        stepped = room.diary.events[-1]
-        assert isinstance(stepped, EpisodeStepped)
-        assert (stepped.principal, stepped.grant, stepped.tool) == ("agent", granted.grant, "act")
-        assert json.loads(bytes(stepped.action)) == {"action": 1}
-        assert json.loads(told.structured)["step"] == room.session.step_count == 1
-        row = json.loads(room.session.rows.after(0, 1).rows[0])
-        assert (row["agent"], row["tool"], row["reward"], row["action"]) == ("bob", "act", 1.0, {"action": 1})
-
-    run(scenario())
+    stepped = room.diary.events[-1]
+    assert isinstance(stepped, EpisodeStepped)
+    assert (stepped.principal, stepped.grant, stepped.tool) == ("agent", granted.grant, "act")
+    assert json.loads(bytes(stepped.action)) == {"action": 1}
+    assert json.loads(told.structured)["step"] == room.session.step_count == 1
+    row = json.loads(room.session.rows.after(0, 1).rows[0])
+    assert (row["agent"], row["tool"], row["reward"], row["action"]) == ("bob", "act", 1.0, {"action": 1})
 
 
-def test_reading_is_no_step() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
+async def test_reading_is_no_step() -> None:
+    room = await Room.start()
 
-        told = await room.view(room.give()).call("observe", b"{}")
+    told = await room.view(room.give()).call("observe", b"{}")
 
-        assert len(json.loads(told.structured)["observation"]) == 4
-        assert (room.session.step_count, room.session.rows.last) == (0, 0)
-
-    run(scenario())
+    assert len(json.loads(told.structured)["observation"]) == 4
+    assert (room.session.step_count, room.session.rows.last) == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [("act", b"{}"), ("act", b'{"action":2}'), ("act", b'{"action":1,"seed":3}'), ("act", b"[]"), ("act", b"nonsense")],
 )
-def test_a_wrong_argument_changes_nothing_and_is_on_record(tool: str, arguments: bytes) -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        granted = room.give()
+async def test_a_wrong_argument_changes_nothing_and_is_on_record(tool: str, arguments: bytes) -> None:
+    room = await Room.start()
+    granted = room.give()
 
-        told = await room.view(granted).call(tool, arguments)
+    told = await room.view(granted).call(tool, arguments)
 
-        assert code(told) == Code.VALIDATION_ERROR
-        assert room.session.step_count == 0
-        failure = room.diary.events[-1]
-        assert isinstance(failure, Failed)
-        assert (failure.principal, failure.grant, failure.lost) == ("agent", granted.grant, False)
-
-    run(scenario())
+    assert code(told) == Code.VALIDATION_ERROR
+    assert room.session.step_count == 0
+    failure = room.diary.events[-1]
+    assert isinstance(failure, Failed)
+    assert (failure.principal, failure.grant, failure.lost) == ("agent", granted.grant, False)
 
 
 @pytest.mark.parametrize("tool", ["reset", "step", "state", "close", "", "x" * 1000, "observe ", "../act"])
-def test_there_is_no_other_tool(tool: str) -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
+async def test_there_is_no_other_tool(tool: str) -> None:
+    room = await Room.start()
 
-        told = await room.view(room.give()).call(tool, b"{}")
+    told = await room.view(room.give()).call(tool, b"{}")
 
-        assert code(told) == Code.VALIDATION_ERROR
-        assert "observe, act" in told.text
-
-    run(scenario())
+    assert code(told) == Code.VALIDATION_ERROR
+    assert "observe, act" in told.text
 
 
-def test_after_the_end_every_tool_says_so() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
+async def test_after_the_end_every_tool_says_so() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+    told = await view.call("act", ACT)
+    for _ in range(500):
+        if json.loads(told.structured)["done"]:
+            break
         told = await view.call("act", ACT)
-        for _ in range(500):
-            if json.loads(told.structured)["done"]:
-                break
-            told = await view.call("act", ACT)
-        steps = room.session.step_count
+    steps = room.session.step_count
 
-        assert "over" in told.text
-        assert [code(await view.call(tool, arguments)) for tool, arguments in (("act", ACT), ("observe", b"{}"))] == [
-            Code.ENDED,
-            Code.ENDED,
-        ]
-        assert room.session.step_count == steps
-
-    run(scenario())
+    assert "over" in told.text
+    assert [code(await view.call(tool, arguments)) for tool, arguments in (("act", ACT), ("observe", b"{}"))] == [
+        Code.ENDED,
+        Code.ENDED,
+    ]
+    assert room.session.step_count == steps
 
 
-def test_a_view_that_was_taken_before_a_reset_can_do_nothing_after_it() -> None:
-    async def scenario() -> None:
-        room = Room()
+async def test_a_view_that_was_taken_before_a_reset_can_do_nothing_after_it() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+
+    await room.begin()
+
+    assert code(await view.call("act", ACT)) == Code.ENDED
+    assert room.session.step_count == 0
+
+
+async def test_a_call_that_waited_while_the_episode_was_reset_does_nothing() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+    async with room.session.turn:
+        call = asyncio.create_task(view.call("act", ACT))
+        await asyncio.sleep(0)
         await room.begin()
-        view = room.view(room.give())
 
-        await room.begin()
-
-        assert code(await view.call("act", ACT)) == Code.ENDED
-        assert room.session.step_count == 0
-
-    run(scenario())
+    assert code(await call) == Code.ENDED
+    assert room.session.step_count == 0
 
 
-def test_a_call_that_waited_while_the_episode_was_reset_does_nothing() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        async with room.session.turn:
-            call = asyncio.create_task(view.call("act", ACT))
+async def test_too_many_calls_at_once_are_refused_and_the_others_are_answered() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+    async with room.session.turn:
+        calls = [asyncio.create_task(view.call("observe", b"{}")) for _ in range(MOST_WAITING + 3)]
+        while room.session.callers < MOST_WAITING or not calls[-1].done():
             await asyncio.sleep(0)
-            await room.begin()
+    told = await asyncio.gather(*calls)
 
-        assert code(await call) == Code.ENDED
-        assert room.session.step_count == 0
-
-    run(scenario())
+    assert [code(each) for each in told if each.is_error] == [Code.BUSY] * 3
+    assert room.session.callers == 0
 
 
-def test_too_many_calls_at_once_are_refused_and_the_others_are_answered() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        async with room.session.turn:
-            calls = [asyncio.create_task(view.call("observe", b"{}")) for _ in range(MOST_WAITING + 3)]
-            while room.session.callers < MOST_WAITING or not calls[-1].done():
-                await asyncio.sleep(0)
-        told = await asyncio.gather(*calls)
-
-        assert [code(each) for each in told if each.is_error] == [Code.BUSY] * 3
-        assert room.session.callers == 0
-
-    run(scenario())
-
-
-def test_an_agent_with_several_calls_at_once_rests_between_them_and_one_that_waits_does_not(
+async def test_an_agent_with_several_calls_at_once_rests_between_them_and_one_that_waits_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view, rests, sleep = room.view(room.give()), [], asyncio.sleep
+    room = await Room.start()
+    view, rests, sleep = room.view(room.give()), [], asyncio.sleep
 
-        async def note_rest(seconds: float) -> None:
-            rests.append(seconds)
-            await sleep(0)
+    async def note_rest(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(0)
 
-        monkeypatch.setattr(agent_access, "REST", 1e12)
-        monkeypatch.setattr(agent_access, "MOST_REST_SECONDS", 3600.0)
-        for _ in range(3):
-            await view.call("observe", b"{}")
-        async with room.session.turn:
-            calls = [asyncio.create_task(view.call("observe", b"{}")) for _ in range(3)]
-            while room.session.callers < 3:
-                await asyncio.sleep(0)
-            monkeypatch.setattr(asyncio, "sleep", note_rest)
-        await asyncio.gather(*calls)
-
-        assert [0.0 < seconds <= 3600.0 for seconds in rests] == [True] * 2  # the first one had not waited
-
-    run(scenario())
-
-
-def test_an_agent_that_goes_away_does_not_break_its_episode() -> None:
-    async def scenario() -> None:
-        room = Room("proctor/PlumeSearch-v0")
-        await room.begin()
-        view = room.view(room.give())
-        call = asyncio.create_task(view.call("move", b'{"direction":"up","steps":5}', _Slow(room).progress))
-        await asyncio.sleep(0)
-        while room.session.step_count == 0:
+    monkeypatch.setattr(agent_access, "REST", 1e12)
+    monkeypatch.setattr(agent_access, "MOST_REST_SECONDS", 3600.0)
+    for _ in range(3):
+        await view.call("observe", b"{}")
+    async with room.session.turn:
+        calls = [asyncio.create_task(view.call("observe", b"{}")) for _ in range(3)]
+        while room.session.callers < 3:
             await asyncio.sleep(0)
+        monkeypatch.setattr(asyncio, "sleep", note_rest)
+    await asyncio.gather(*calls)
 
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        async with room.session.turn:
-            steps = room.session.step_count
+    assert [0.0 < seconds <= 3600.0 for seconds in rests] == [True] * 2  # the first one had not waited
 
-        assert 1 <= steps < 5
-        assert room.session.loss is None
-        assert not (await view.call("sniff", b"{}")).is_error
 
-    run(scenario())
+async def test_an_agent_that_goes_away_does_not_break_its_episode() -> None:
+    room = await Room.start("proctor/PlumeSearch-v0")
+    view = room.view(room.give())
+    call = asyncio.create_task(view.call("move", b'{"direction":"up","steps":5}', _Slow(room).progress))
+    await asyncio.sleep(0)
+    while room.session.step_count == 0:
+        await asyncio.sleep(0)
+
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with room.session.turn:
+        steps = room.session.step_count
+
+    assert 1 <= steps < 5
+    assert room.session.loss is None
+    assert not (await view.call("sniff", b"{}")).is_error
 
 
 class _Slow:
@@ -237,240 +198,185 @@ class _Slow:
         await asyncio.sleep(0.01)
 
 
-def test_a_longer_call_says_how_far_it_is_and_how_much_was_done() -> None:
-    async def scenario() -> Any:
-        room = Room("proctor/PlumeSearch-v0")
-        await room.begin()
-        slow = _Slow(room)
+async def test_a_longer_call_says_how_far_it_is_and_how_much_was_done() -> None:
+    room = await Room.start("proctor/PlumeSearch-v0")
+    slow = _Slow(room)
 
-        told = await room.view(room.give()).call("move", b'{"direction":"up","steps":3}', slow.progress)
+    told = await room.view(room.give()).call("move", b'{"direction":"up","steps":3}', slow.progress)
 
-        assert slow.heard == [(1, 3), (2, 3)]
-        assert "3 of 3 actions were carried out." in told.text
-        assert room.session.step_count == room.session.rows.last == 3
-
-    run(scenario())
+    assert slow.heard == [(1, 3), (2, 3)]
+    assert "3 of 3 actions were carried out." in told.text
+    assert room.session.step_count == room.session.rows.last == 3
 
 
-def test_an_agent_sees_neither_seed_nor_source_nor_reward() -> None:
-    async def scenario() -> None:
-        room = Room("proctor/PlumeSearch-v0")
-        await room.begin(seed=987654321)
-        view = room.view(room.give())
+async def test_an_agent_sees_neither_seed_nor_source_nor_reward() -> None:
+    room = Room("proctor/PlumeSearch-v0")
+    await room.begin(seed=987654321)
+    view = room.view(room.give())
 
-        told = [await view.call("sniff", b"{}"), await view.call("move", b'{"direction":"up"}')]
+    told = [await view.call("sniff", b"{}"), await view.call("move", b'{"direction":"up"}')]
 
-        said = "".join(each.text + each.structured.decode() for each in told)
-        said += view.instructions + json.dumps([each.output_schema for each in view.tools])
-        assert "987654321" not in said
-        for word in ("seed", "source_location", "distance", "reward", "agent_xy"):
-            assert word not in said.lower()
-
-    run(scenario())
+    said = "".join(each.text + each.structured.decode() for each in told)
+    said += view.instructions + json.dumps([each.output_schema for each in view.tools])
+    assert "987654321" not in said
+    for word in ("seed", "source_location", "distance", "reward", "agent_xy"):
+        assert word not in said.lower()
 
 
-def test_a_rate_is_kept() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give(calls_per_second=2))
+async def test_a_rate_is_kept() -> None:
+    room = await Room.start()
+    view = room.view(room.give(calls_per_second=2))
 
-        waits = [view.take_call() for _ in range(3)]
-        room.now += 0.5
+    waits = [view.take_call() for _ in range(3)]
+    room.now += 0.5
 
-        assert waits[:2] == [0.0, 0.0]
-        assert 0 < waits[2] <= 0.5
-        assert view.take_call() == 0.0
-
-    run(scenario())
+    assert waits[:2] == [0.0, 0.0]
+    assert 0 < waits[2] <= 0.5
+    assert view.take_call() == 0.0
 
 
-def test_two_agents_act_in_one_episode_where_the_environment_allows_it() -> None:
-    async def scenario() -> None:
-        room = Room("tests.server.environments:Crowded")
-        await room.begin()
-        views = [room.view(room.give(agent=name)) for name in ("ann", "bob")]
+async def test_two_agents_act_in_one_episode_where_the_environment_allows_it() -> None:
+    room = await Room.start("tests.server.environments:Crowded")
+    views = [room.view(room.give(agent=name)) for name in ("ann", "bob")]
 
-        told = await asyncio.gather(*(view.call("act", ACT) for view in views * 3))
+    told = await asyncio.gather(*(view.call("act", ACT) for view in views * 3))
 
-        rows = [json.loads(row) for row in room.session.rows.after(0, 10).rows]
-        assert [row["agent"] for row in rows].count("ann") == [row["agent"] for row in rows].count("bob") == 3
-        assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
-        assert sorted(json.loads(each.structured)["step"] for each in told) == [1, 2, 3, 4, 5, 6]
-        with pytest.raises(RequestRefused):
-            room.give(agent="eve")
-
-    run(scenario())
+    rows = [json.loads(row) for row in room.session.rows.after(0, 10).rows]
+    assert [row["agent"] for row in rows].count("ann") == [row["agent"] for row in rows].count("bob") == 3
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert sorted(json.loads(each.structured)["step"] for each in told) == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(RequestRefused):
+        room.give(agent="eve")
 
 
-def test_a_call_that_was_given_up_before_its_turn_does_nothing() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        async with room.session.turn:
-            call = asyncio.create_task(view.call("act", ACT))
-            while room.session.callers == 0:
-                await asyncio.sleep(0)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-        while room.session.callers:
-            await asyncio.sleep(0)
-
-        assert room.session.step_count == 0
-
-    run(scenario())
-
-
-def test_a_grant_that_expires_while_its_call_waits_does_nothing() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give(ttl_seconds=5))
-        async with room.session.turn:
-            call = asyncio.create_task(view.call("act", ACT))
-            await asyncio.sleep(0)
-            room.now += 5
-
-        assert code(await call) == Code.ENDED
-        assert room.session.step_count == 0
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("what", ["revoked", "claimed", "expired"])
-def test_a_long_call_stops_after_the_action_that_runs(what: str) -> None:
-    async def scenario() -> None:
-        room = Room("proctor/PlumeSearch-v0")
-        await room.begin()
-        granted = room.give(ttl_seconds=50)
-
-        async def progress(done: int, count: int) -> None:
-            if done == 2 and what == "revoked":
-                room.grants.revoke(room.session, granted.grant)
-            elif done == 2 and what == "claimed":
-                room.session.claims = 1
-            elif done == 2:
-                room.now += 50
-
-        told = await room.view(granted).call("move", b'{"direction":"up","steps":5}', progress)
-
-        assert "2 of 5 actions were carried out." in told.text
-        assert room.session.step_count == 2
-
-    run(scenario())
-
-
-def test_an_agent_makes_way_for_an_orchestrator_that_wants_to_reset() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        room.session.claims = 1
-
-        assert code(await view.call("act", ACT)) == Code.BUSY
-        assert room.session.step_count == 0
-
-    run(scenario())
-
-
-def test_others_are_served_while_a_long_call_runs() -> None:
-    async def scenario() -> None:
-        room = Room("proctor/PlumeSearch-v0")
-        await room.begin()
-        turns = 0
-
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        beside = asyncio.create_task(other())
-        await room.view(room.give()).call("move", b'{"direction":"up","steps":20}')
-        beside.cancel()
-
-        assert turns >= 19
-
-    run(scenario())
-
-
-def test_a_session_that_ends_during_a_call_states_its_end_last() -> None:
-    async def scenario() -> None:
-        room = Room("tests.server.environments:Crowded")
-        await room.begin()
-        view = room.view(room.give())
+async def test_a_call_that_was_given_up_before_its_turn_does_nothing() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+    async with room.session.turn:
         call = asyncio.create_task(view.call("act", ACT))
         while room.session.callers == 0:
             await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    while room.session.callers:
+        await asyncio.sleep(0)
 
-        await room.session.close("closed")
-        await call
-
-        kinds = [type(event).__name__ for event in room.diary.events]
-        assert kinds[-1] == "SessionClosed"
-        assert room.diary.events[-1].steps == kinds.count("EpisodeStepped")  # type: ignore[union-attr]  # it is the end
-
-    run(scenario())
+    assert room.session.step_count == 0
 
 
-def test_a_client_whose_progress_breaks_does_not_break_its_episode() -> None:
-    async def scenario() -> None:
-        room = Room("proctor/PlumeSearch-v0")
-        await room.begin()
+async def test_a_grant_that_expires_while_its_call_waits_does_nothing() -> None:
+    room = await Room.start()
+    view = room.view(room.give(ttl_seconds=5))
+    async with room.session.turn:
+        call = asyncio.create_task(view.call("act", ACT))
+        await asyncio.sleep(0)
+        room.now += 5
 
-        async def progress(done: int, count: int) -> None:
-            raise RuntimeError("the stream is gone")
-
-        told = await room.view(room.give()).call("move", b'{"direction":"up","steps":3}', progress)
-
-        assert "3 of 3" in told.text
-        assert room.session.loss is None
-
-    run(scenario())
+    assert code(await call) == Code.ENDED
+    assert room.session.step_count == 0
 
 
-def test_calls_after_the_end_do_not_keep_a_session_in_use() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        await view.call("act", ACT)
-        room.session.standing.terminated = True
+@pytest.mark.parametrize("what", ["revoked", "claimed", "expired"])
+async def test_a_long_call_stops_after_the_action_that_runs(what: str) -> None:
+    room = await Room.start("proctor/PlumeSearch-v0")
+    granted = room.give(ttl_seconds=50)
 
-        await view.call("act", ACT)
+    async def progress(done: int, count: int) -> None:
+        if done == 2 and what == "revoked":
+            room.grants.revoke(room.session, granted.grant)
+        elif done == 2 and what == "claimed":
+            room.session.claims = 1
+        elif done == 2:
+            room.now += 50
 
-        assert room.session.calls == 1
+    told = await room.view(granted).call("move", b'{"direction":"up","steps":5}', progress)
 
-    run(scenario())
-
-
-def test_a_refusal_on_the_way_says_what_was_done_before_it() -> None:
-    async def scenario() -> None:
-        room = Room("tests.server.environments:Hasty")
-        await room.begin()
-
-        told = await room.view(room.give()).call("rush", b"{}")
-
-        assert code(told) == Code.VALIDATION_ERROR
-        assert "2 of 3 actions were carried out, then: " in told.text
-        assert room.session.step_count == 2
-
-    run(scenario())
+    assert "2 of 5 actions were carried out." in told.text
+    assert room.session.step_count == 2
 
 
-def test_a_call_cannot_ask_for_actions_without_end() -> None:
-    async def scenario() -> None:
-        room = Room("tests.server.environments:Hasty")
-        await room.begin()
+async def test_an_agent_makes_way_for_an_orchestrator_that_wants_to_reset() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+    room.session.claims = 1
 
-        told = await room.view(room.give()).call("crowd", b"{}")
+    assert code(await view.call("act", ACT)) == Code.BUSY
+    assert room.session.step_count == 0
 
-        assert code(told) == Code.VALIDATION_ERROR
-        assert room.session.step_count == 0
 
-    run(scenario())
+async def test_others_are_served_while_a_long_call_runs() -> None:
+    room = await Room.start("proctor/PlumeSearch-v0")
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    await room.view(room.give()).call("move", b'{"direction":"up","steps":20}')
+    beside.cancel()
+
+    assert turns >= 19
+
+
+async def test_a_session_that_ends_during_a_call_states_its_end_last() -> None:
+    room = await Room.start("tests.server.environments:Crowded")
+    view = room.view(room.give())
+    call = asyncio.create_task(view.call("act", ACT))
+    while room.session.callers == 0:
+        await asyncio.sleep(0)
+
+    await room.session.close("closed")
+    await call
+
+    kinds = [type(event).__name__ for event in room.diary.events]
+    assert kinds[-1] == "SessionClosed"
+    assert room.diary.events[-1].steps == kinds.count("EpisodeStepped")  # type: ignore[union-attr]  # it is the end
+
+
+async def test_a_client_whose_progress_breaks_does_not_break_its_episode() -> None:
+    room = await Room.start("proctor/PlumeSearch-v0")
+
+    async def progress(done: int, count: int) -> None:
+        raise RuntimeError("the stream is gone")
+
+    told = await room.view(room.give()).call("move", b'{"direction":"up","steps":3}', progress)
+
+    assert "3 of 3" in told.text
+    assert room.session.loss is None
+
+
+async def test_calls_after_the_end_do_not_keep_a_session_in_use() -> None:
+    room = await Room.start()
+    view = room.view(room.give())
+    await view.call("act", ACT)
+    room.session.standing.terminated = True
+
+    await view.call("act", ACT)
+
+    assert room.session.calls == 1
+
+
+async def test_a_refusal_on_the_way_says_what_was_done_before_it() -> None:
+    room = await Room.start("tests.server.environments:Hasty")
+
+    told = await room.view(room.give()).call("rush", b"{}")
+
+    assert code(told) == Code.VALIDATION_ERROR
+    assert "2 of 3 actions were carried out, then: " in told.text
+    assert room.session.step_count == 2
+
+
+async def test_a_call_cannot_ask_for_actions_without_end() -> None:
+    room = await Room.start("tests.server.environments:Hasty")
+
+    told = await room.view(room.give()).call("crowd", b"{}")
+
+    assert code(told) == Code.VALIDATION_ERROR
+    assert room.session.step_count == 0
 
 
 @pytest.mark.parametrize(
@@ -482,23 +388,19 @@ def test_a_call_cannot_ask_for_actions_without_end() -> None:
         (b'1,"action":1', "the same key twice"),
     ],
 )
-def test_large_arguments_that_decoders_may_read_differently_or_at_length_are_refused_before_anything_is_built(
+async def test_large_arguments_that_decoders_may_read_differently_or_at_length_are_refused_before_anything_is_built(
     shape: bytes, why: str
 ) -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        before = len(room.diary.events)
-        arguments = b'{"action":' + b" " * SMALL_ARGUMENTS + shape + b"}"
+    room = await Room.start()
+    before = len(room.diary.events)
+    arguments = b'{"action":' + b" " * SMALL_ARGUMENTS + shape + b"}"
 
-        told = await room.view(room.give()).call("act", arguments)
+    told = await room.view(room.give()).call("act", arguments)
 
-        assert code(told) == Code.VALIDATION_ERROR
-        assert why in told.text
-        assert room.session.step_count == 0
-        assert [event for event in room.diary.events[before:] if isinstance(event, Failed)] == []
-
-    run(scenario())
+    assert code(told) == Code.VALIDATION_ERROR
+    assert why in told.text
+    assert room.session.step_count == 0
+    assert [event for event in room.diary.events[before:] if isinstance(event, Failed)] == []
 
 
 @pytest.mark.parametrize(
@@ -510,33 +412,25 @@ def test_large_arguments_that_decoders_may_read_differently_or_at_length_are_ref
     ],
     ids=["lists", "keys", "numbers"],
 )
-def test_arguments_of_more_values_than_a_tool_takes_are_refused_before_anything_is_built(value: bytes) -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
+async def test_arguments_of_more_values_than_a_tool_takes_are_refused_before_anything_is_built(value: bytes) -> None:
+    room = await Room.start()
 
-        told = await room.view(room.give()).call("act", b'{"action":%b}' % value)
+    told = await room.view(room.give()).call("act", b'{"action":%b}' % value)
 
-        assert code(told) == Code.VALIDATION_ERROR
-        assert str(LARGE_ARGUMENTS // VALUE_BYTES) in told.text
-        assert room.session.step_count == 0
-
-    run(scenario())
+    assert code(told) == Code.VALIDATION_ERROR
+    assert str(LARGE_ARGUMENTS // VALUE_BYTES) in told.text
+    assert room.session.step_count == 0
 
 
-def test_a_text_may_be_full_of_commas() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
+async def test_a_text_may_be_full_of_commas() -> None:
+    room = await Room.start()
 
-        told = await room.view(room.give()).call("act", b'{"action":"%b"}' % (b"[1,2]," * 9000))
+    told = await room.view(room.give()).call("act", b'{"action":"%b"}' % (b"[1,2]," * 9000))
 
-        assert "commas" not in told.text
-
-    run(scenario())
+    assert "commas" not in told.text
 
 
-def test_large_arguments_are_checked_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_arguments_are_checked_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
 
     def look(raw: bytes) -> bool:
@@ -545,29 +439,21 @@ def test_large_arguments_are_checked_by_a_thread(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(agent_access, "has_duplicate_keys", look)
 
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        for size in (LARGE_ARGUMENTS - 20, LARGE_ARGUMENTS):
-            told = await view.call("act", b'{"action":"%b"}' % (b"x" * size))
-            assert "the same key twice" in told.text
+    room = await Room.start()
+    view = room.view(room.give())
+    for size in (LARGE_ARGUMENTS - 20, LARGE_ARGUMENTS):
+        told = await view.call("act", b'{"action":"%b"}' % (b"x" * size))
+        assert "the same key twice" in told.text
 
-        assert threads == [True, False]
-
-    run(scenario())
+    assert threads == [True, False]
 
 
-def test_one_agents_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_agents_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        view = room.view(room.give())
-        for _ in range(200):
-            assert code(await view.call("reset", b"{}")) == Code.VALIDATION_ERROR
-
-    run(scenario())
+    room = await Room.start()
+    view = room.view(room.give())
+    for _ in range(200):
+        assert code(await view.call("reset", b"{}")) == Code.VALIDATION_ERROR
 
     assert 1 <= len([record for record in caplog.records if "was refused" in record.getMessage()]) < 100

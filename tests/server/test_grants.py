@@ -13,6 +13,8 @@ from proctor.models.control import Code
 from proctor.server.runtime.results import RequestRefused
 from tests.server.bare_sessions import ADDRESS, Room, run
 
+pytestmark = pytest.mark.anyio
+
 
 def refusal(room: Room, **wish: Any) -> str:
     with pytest.raises(RequestRefused) as caught:
@@ -20,119 +22,88 @@ def refusal(room: Room, **wish: Any) -> str:
     return caught.value.problem.code
 
 
-def test_a_grant_names_address_tools_episode_and_end() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
+async def test_a_grant_names_address_tools_episode_and_end() -> None:
+    room = await Room.start()
 
-        granted = room.give(agent="bob", ttl_seconds=60)
+    granted = room.give(agent="bob", ttl_seconds=60)
 
-        assert granted.address == ADDRESS
-        assert granted.tools == ["observe", "act"]
-        assert granted.episode_id == "s.1"
-        assert granted.expires_at == 100.0 + 1e9 + 60
-        assert granted.token not in repr(room.grants.find(granted.token))
-
-    run(scenario())
+    assert granted.address == ADDRESS
+    assert granted.tools == ["observe", "act"]
+    assert granted.episode_id == "s.1"
+    assert granted.expires_at == 100.0 + 1e9 + 60
+    assert granted.token not in repr(room.grants.find(granted.token))
 
 
-def test_before_a_reset_and_after_the_end_there_is_nothing_to_grant() -> None:
-    async def scenario() -> None:
-        room = Room()
-        assert refusal(room) == Code.STATE_ERROR
+async def test_before_a_reset_and_after_the_end_there_is_nothing_to_grant() -> None:
+    room = Room()
+    assert refusal(room) == Code.STATE_ERROR
 
-        await room.begin()
-        room.session.standing.terminated = True
+    await room.begin()
+    room.session.standing.terminated = True
 
-        assert refusal(room) == Code.STATE_ERROR
-
-    run(scenario())
+    assert refusal(room) == Code.STATE_ERROR
 
 
-def test_a_server_without_agent_plane_gives_no_grants() -> None:
-    async def scenario() -> None:
-        room = Room(address=None)
-        await room.begin()
+async def test_a_server_without_agent_plane_gives_no_grants() -> None:
+    room = await Room.start(address=None)
 
-        assert refusal(room) == Code.NO_AGENT_PLANE
-
-    run(scenario())
+    assert refusal(room) == Code.NO_AGENT_PLANE
 
 
-def test_only_so_many_agents_at_once_as_the_environment_allows() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        first = room.give()
-        assert refusal(room) == Code.GRANTS_TAKEN
+async def test_only_so_many_agents_at_once_as_the_environment_allows() -> None:
+    room = await Room.start()
+    first = room.give()
+    assert refusal(room) == Code.GRANTS_TAKEN
 
-        room.grants.revoke(room.session, first.grant)
+    room.grants.revoke(room.session, first.grant)
 
-        assert room.grants.find(room.give().token) is not None
-
-    run(scenario())
+    assert room.grants.find(room.give().token) is not None
 
 
-def test_a_grant_can_be_for_some_tools_only() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        assert refusal(room, tools=["observe", "reset"]) == Code.VALIDATION_ERROR
+async def test_a_grant_can_be_for_some_tools_only() -> None:
+    room = await Room.start()
+    assert refusal(room, tools=["observe", "reset"]) == Code.VALIDATION_ERROR
 
-        granted = room.give(tools=["observe"])
-        told = await room.view(granted).call("act", b'{"action":1}')
+    granted = room.give(tools=["observe"])
+    told = await room.view(granted).call("act", b'{"action":1}')
 
-        assert granted.tools == ["observe"]
-        assert told.is_error
-        assert room.session.step_count == 0
-
-    run(scenario())
+    assert granted.tools == ["observe"]
+    assert told.is_error
+    assert room.session.step_count == 0
 
 
-def test_another_reset_kills_a_grant_for_good() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        granted = room.give()
+async def test_another_reset_kills_a_grant_for_good() -> None:
+    room = await Room.start()
+    granted = room.give()
 
-        await room.begin()
+    await room.begin()
 
-        assert room.grants.find(granted.token) is None
-        assert room.grants.live(room.session) == []
-
-    run(scenario())
+    assert room.grants.find(granted.token) is None
+    assert room.grants.live(room.session) == []
 
 
-def test_the_end_of_the_session_kills_a_grant() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        granted = room.give()
+async def test_the_end_of_the_session_kills_a_grant() -> None:
+    room = await Room.start()
+    granted = room.give()
 
-        await room.session.close("closed")
+    await room.session.close("closed")
 
-        assert room.grants.find(granted.token) is None
-
-    run(scenario())
+    assert room.grants.find(granted.token) is None
 
 
-def test_what_is_dead_is_forgotten_and_whoever_asked_is_told() -> None:
-    async def scenario() -> list[str]:
-        room, forgotten = Room(), list[str]()
-        room.grants.on_forget(forgotten.append)
-        await room.begin()
-        granted = room.give(ttl_seconds=5)
-        room.grants.sweep()
-        assert forgotten == []
+async def test_what_is_dead_is_forgotten_and_whoever_asked_is_told() -> None:
+    room, forgotten = Room(), list[str]()
+    room.grants.on_forget(forgotten.append)
+    await room.begin()
+    granted = room.give(ttl_seconds=5)
+    room.grants.sweep()
+    assert forgotten == []
 
-        room.now += 5
-        room.grants.sweep()
+    room.now += 5
+    room.grants.sweep()
 
-        assert forgotten == [granted.grant]
-        assert room.grants.find(granted.token) is None
-        return forgotten
-
-    run(scenario())
+    assert forgotten == [granted.grant]
+    assert room.grants.find(granted.token) is None
 
 
 @pytest.mark.parametrize("wrong", [None, "", "x", "x" * 2000, "a b" * 10, "ü" * 20])
@@ -140,20 +111,14 @@ def test_what_is_no_token_finds_nothing(wrong: str | None) -> None:
     assert Room().grants.find(wrong) is None
 
 
-def test_a_token_with_one_bit_flipped_finds_nothing() -> None:
-    async def scenario() -> None:
-        room = Room()
-        await room.begin()
-        token = room.give().token
+async def test_a_token_with_one_bit_flipped_finds_nothing() -> None:
+    room = await Room.start()
+    token = room.give().token
 
-        flipped = [
-            token[:i] + chr(ord(token[i]) ^ bit) + token[i + 1 :] for i in range(len(token)) for bit in (1, 2, 4)
-        ]
+    flipped = [token[:i] + chr(ord(token[i]) ^ bit) + token[i + 1 :] for i in range(len(token)) for bit in (1, 2, 4)]
 
-        assert all(room.grants.find(each) is None for each in flipped)
-        assert room.grants.find(token) is not None
-
-    run(scenario())
+    assert all(room.grants.find(each) is None for each in flipped)
+    assert room.grants.find(token) is not None
 
 
 class GrantMachine(RuleBasedStateMachine):

@@ -73,7 +73,6 @@ class Exporter(Protocol):
         """Take some spans and say whether that went well."""
 
 
-# ------------------------------------------------------------------------------------------------------- the record
 def spans_of(episode: EpisodeSummary, rows: Iterable[Row]) -> Iterator[Span]:
     """Yield the spans of one episode; the root comes last, when it is known how the episode ended."""
     trace = sha256(b"trace\0" + episode.chain.encode()).digest()[:16]
@@ -136,7 +135,6 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _event_attributes(event: Any) -> dict[str, Any]:
-    """Return what is told of a row; None is left out."""
     names = ("principal", "request_id", *_ATTRIBUTES.get(type(event), ()))
     said = {f"proctor.{name}": getattr(event, name) for name in names}
     if isinstance(event, PacketJudged):
@@ -184,7 +182,6 @@ def _episode_attributes(episode: EpisodeSummary, opened: SessionOpened | None) -
     return {f"proctor.{name}": value for name, value in said.items() if value is not None}
 
 
-# ---------------------------------------------------------------------------------------------------------- OTLP JSON
 def otlp_lines(ledger: Ledger, episodes: Iterable[EpisodeSummary], more: Progress = ignore_progress) -> Iterator[bytes]:
     """Yield OTLP JSON, one `TracesData` a line with its end, as collectors' file receivers read it."""
     for spans in _span_batches(ledger, episodes, more):
@@ -236,7 +233,6 @@ def _encode_value(value: Attribute) -> dict[str, Any]:
     return {"arrayValue": {"values": [_encode_value(each) for each in value]}}
 
 
-# ------------------------------------------------------------------------------------------------------------ the SDK
 def export_spans(ledger: Ledger, chains: Iterable[str | EpisodeSummary], exporter: Exporter) -> int:
     """Hand the spans of these episodes to `exporter`, and return how many there were.
 
@@ -261,7 +257,6 @@ def export_spans(ledger: Ledger, chains: Iterable[str | EpisodeSummary], exporte
 
 
 def _make_sdk_span(sdk: Any, span: Span, resource: Any, scope: Any) -> Any:
-    """Return the span as the SDK's exporters read it."""
     trace = import_extra("opentelemetry.trace", EXPORT_NAME, extra="otel")
     parent = None if span.parent_id is None else _make_sdk_context(trace, span.trace_id, span.parent_id)
     status = trace.Status(trace.StatusCode.ERROR, span.error) if span.error else trace.Status()

@@ -153,7 +153,6 @@ class AgentView:
             return self._refuse(problem.problem, tool)
 
     def _find_misfit(self, tool: str, arguments: bytes) -> str | None:
-        """Return why large arguments are refused, which costs less than to build them; None if they are not."""
         most, depth = self._values[tool], self._depths[tool]
         if has_more_values(arguments, most):
             return f"they have more than {most} commas, colons, lists and objects"
@@ -272,7 +271,6 @@ class _ToolCall:
         return await self._finish(await self._session.call(self._tool.name, self._arguments, self._caller))
 
     async def _finish(self, answer: ToolOutcome) -> ToolResult:
-        """Do what the call left to be done, as long as the episode and the agent last."""
         session = self._session
         done, count = 1, 1 + len(answer.left)
         for action in answer.left:
@@ -292,7 +290,6 @@ class _ToolCall:
         return make_tool_result(answer, self._tool, session.spec.card, session.standing, session.step_count, counted)
 
     def _is_stopped(self) -> bool:
-        """Return whether what is left of a longer call is not to be done."""
         return self.given_up or bool(self._session.claims) or not self._grants.is_live(self._grant)
 
     def _check_holds(self) -> None:
@@ -301,7 +298,6 @@ class _ToolCall:
             raise RequestRefused(ENDED)
 
     async def _tell_progress(self, done: int, count: int) -> None:
-        """Say how far the call is, and let others have their turn on the event loop."""
         if self._progress is None:
             await asyncio.sleep(0)
             return
@@ -355,7 +351,6 @@ class _GovernedToolCall(_ToolCall):
         return heard
 
     async def _carry_out(self, execution: ToolExecution) -> ToolResult:
-        """Carry out what was directed, and tell of it."""
         self._execution = execution
         # The tool that is used, which a submitted directive names.
         self._tool = next(tool for tool in self._grant.tools if tool.name == execution.tool)

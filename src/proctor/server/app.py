@@ -108,7 +108,10 @@ class Server:
         # First: a file that cannot be written is found out before a sandbox is started.
         self._wall = wall
         folder = settings.ledger if recorder is None else None
-        self.space: Final = None if recorder is not None else _make_disk_space(settings)
+        recorded_in = settings.ledger if settings.record is None else settings.record.absolute().parent
+        self.space: Final = (
+            None if recorder is not None or recorded_in is None else DiskSpace(recorded_in, storage.min_free_bytes)
+        )
         self._ledger_of = (
             None if folder is None else partial(_make_ledger, folder, settings, keys, boot, wall, self.space)
         )
@@ -129,7 +132,10 @@ class Server:
             tier=self.isolation.tier,
             probe=self.isolation.probe,
         )
-        self.agents_address: Final = _make_agents_address(settings, listening.agents)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.agents_address: Final = (
+            None if listening.agents is None else settings.agent_url or f"http://{host}:{port_of(listening.agents)}/mcp"
+        )
         grants = GrantRegistry(
             self.agents_address,
             calls_per_second=settings.agent_calls_per_second,
@@ -216,8 +222,14 @@ class Server:
             self._uvicorn.ready = ready
         try:
             await self._take_up()
-            async with self._sweep_sessions(), self._serve_agents():
-                await self._uvicorn.serve(sockets=list(self._listening.sockets))
+            sweep = asyncio.create_task(self._sweep())
+            try:
+                async with self._serve_agents():
+                    await self._uvicorn.serve(sockets=list(self._listening.sockets))
+            finally:
+                sweep.cancel()
+                with suppress(asyncio.CancelledError):
+                    await sweep
         finally:
             if self.isolation.nest is not None:
                 await self.isolation.nest.close()
@@ -226,7 +238,6 @@ class Server:
             self.recorder.close()
 
     async def _take_up(self) -> None:
-        """Go on with what an earlier run has left open in the ledger, if there is one."""
         if self._ledger is None or self._ledger_of is None:
             return
         await self.sessions.recover(self._ledger.unfinished())
@@ -296,7 +307,6 @@ class Server:
 
     @asynccontextmanager
     async def _serve_agents(self) -> AsyncIterator[None]:
-        """Serve agents on their own socket, for as long as orchestrators are served."""
         if self.agents is None or self._listening.agents is None:
             yield
             return
@@ -314,18 +324,8 @@ class Server:
                 beside.should_exit = True
                 await task
 
-    @asynccontextmanager
-    async def _sweep_sessions(self) -> AsyncIterator[None]:
-        """Have the sessions looked at from time to time."""
-        task = asyncio.create_task(self._sweep())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
     async def _sweep(self) -> None:
+        """Have the sessions looked at from time to time."""
         pauses = [self.settings.grace_seconds, self.settings.warn_after or LONGEST_SWEEP]
         pause = min(max(min(pauses) / 4, SHORTEST_SWEEP), LONGEST_SWEEP)
         while True:
@@ -366,19 +366,6 @@ def _describe_viewer(viewing: "ViewerRoutes") -> ExtraRoutes:
     from proctor.server.viewer_http.endpoints import describe_paths, describe_schemas
 
     return ExtraRoutes(viewing.routes(), describe_paths(can_fork=False), describe_schemas())
-
-
-def _make_agents_address(settings: ServerSettings, listener: socket.socket | None) -> str | None:
-    if listener is None or settings.agent_url is not None:
-        return None if listener is None else settings.agent_url
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{port_of(listener)}/mcp"
-
-
-def _make_disk_space(settings: ServerSettings) -> DiskSpace | None:
-    """Return what looks at the disk that the record is on; None: there is none."""
-    folder = settings.ledger if settings.record is None else settings.record.absolute().parent
-    return None if folder is None else DiskSpace(folder, settings.storage.min_free_bytes)
 
 
 def _make_ledger(

@@ -278,7 +278,6 @@ class GrantService:
         return Raw(msgspec.json.encode(seen))
 
     async def _begin_episode(self, session: Session, reset: Reset, request_id: int | None) -> bytes:
-        """Begin an episode, which is governed where the server has a policy; return the reply's data."""
         data = await session.reset(reset, request_id)
         if self._governance is None or session.spec.num_envs is not None:
             return data

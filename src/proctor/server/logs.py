@@ -32,10 +32,5 @@ def _send_logs(lines: logging.Formatter, redactor: Redactor, level: str) -> None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    quiet_libraries()
-
-
-def quiet_libraries() -> None:
-    """Log no more what libraries say about each bad request: it repeats what the peer sent, and has no bound."""
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -24,13 +24,19 @@ SecondsOrZero = Annotated[float, Field(ge=0, le=LONGEST)]
 OptionalSeconds = Annotated[Seconds | None, BeforeValidator(lambda value: value or None)]
 """Seconds; 0, as in a file that has no word for nothing, is no limit."""
 PositiveInt = Annotated[int, Field(ge=1)]
+OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(lambda value: value or None)]
+"""Bytes; 0 is no limit."""
 ALL_INTERFACES: Final = ("0.0.0.0", "::")  # noqa: S104  # the names are compared with, never bound to by default
 
 
-class LimitSettings(BaseModel):
-    """What one peer may send; see `proctor.access.limits`."""
+class SettingsSection(BaseModel):
+    """Any part of the settings: a value that refuses what it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LimitSettings(SettingsSection):
+    """What one peer may send; see `proctor.access.limits`."""
 
     max_message_bytes: PositiveInt = 16 * 2**20
     max_body_bytes: PositiveInt = 2**20
@@ -51,10 +57,8 @@ class LimitSettings(BaseModel):
         return RequestLimits(**self.model_dump())
 
 
-class WorkerSettings(BaseModel):
+class WorkerSettings(SettingsSection):
     """What the process of one environment in a sandbox may use."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     memory_mb: Annotated[int, Field(ge=16, le=2**20)] = 1024
     processes: Annotated[int, Field(ge=1, le=65536)] = 64
@@ -81,14 +85,8 @@ class WorkerSettings(BaseModel):
         )
 
 
-OptionalBytes = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda value: value or None)]
-"""Bytes; 0 is no limit."""
-
-
-class StorageSettings(BaseModel):
+class StorageSettings(SettingsSection):
     """How much sessions put on record, in the ledger or in the file of `record`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_step_bytes: OptionalBytes = 16 * MIB
     """One step or reset: the observation with everything beside it. More loses the episode. 0: no limit."""
@@ -108,10 +106,8 @@ class StorageSettings(BaseModel):
         return StorageLimits(self.max_step_bytes, self.max_episode_bytes)
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(SettingsSection):
     """Everything that `proctor serve` can be told."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     target: str
     """What to serve: a Gymnasium id, a class or module:factory."""
@@ -203,7 +199,6 @@ class ServerSettings(BaseModel):
             )
 
     def _check_agent_address(self) -> None:
-        """Refuse settings with which a grant could not say where its agent is served."""
         if self.agent_url is not None and self.workers > 1:
             raise ValidationError(
                 "one agent_url for several workers, each of which serves only the agents that it gave a grant to",
@@ -211,20 +206,14 @@ class ServerSettings(BaseModel):
                 expected="one worker with agent_url; or no agent_url, so that each grant names its worker's own port",
             )
         if self.agent_port is not None and self.agent_url is None and self.host in ALL_INTERFACES:
-            several = (
-                "a host that agents can reach, such as 192.168.1.2: each of several workers has a port of its own there"
-            )
-            one = "agent_url: the address by which agents reach this machine, as http://name:port/mcp"
-            raise ValidationError(
-                "a grant could not say where agents are served",
-                found=self.host,
-                expected=several if self.workers > 1 else one,
-            )
+            expected = "agent_url: the address by which agents reach this machine, as http://name:port/mcp"
+            if self.workers > 1:
+                expected = "a host that agents can reach, such as 192.168.1.2: each worker has a port of its own there"
+            raise ValidationError("a grant could not say where agents are served", found=self.host, expected=expected)
         if self.agent_url is not None and not self.agent_url.startswith(("http://", "https://")):
             raise ValidationError("agent_url is no address", found=self.agent_url, expected="http://name:port/mcp")
 
     def _check_network(self) -> None:
-        """Refuse a network by which environments would reach this machine's own addresses."""
         if self.network and self.insecure:
             raise ValidationError(
                 "environments with a network, and a server without a credential that they might reach",

@@ -20,7 +20,6 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Semaphore
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -64,14 +63,8 @@ def run_workers(
 
 
 class _WorkerGroup:
-    """The workers of one server."""
-
     def __init__(
-        self,
-        settings: ServerSettings,
-        keys: Keys,
-        shared: socket.socket,
-        agents: Sequence[socket.socket] | None,
+        self, settings: ServerSettings, keys: Keys, shared: socket.socket, agents: Sequence[socket.socket] | None
     ) -> None:
         self._settings = settings
         self._keys = keys
@@ -89,7 +82,10 @@ class _WorkerGroup:
         self._stopping = False
 
     def run(self, ready: Callable[[], None]) -> int:
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._stopping = True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             return self._watch(ready)
         finally:
@@ -107,10 +103,6 @@ class _WorkerGroup:
                 waited_for -= 1
                 if waited_for == 0:
                     ready()
-        self._end()
-        return 0 if self._stopping else 1
-
-    def _end(self) -> None:
         for worker in self._workers:
             if worker.is_alive():
                 worker.terminate()
@@ -120,9 +112,7 @@ class _WorkerGroup:
                 worker.kill()
         for own in self._own:
             own.close()
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._stopping = True
+        return 0 if self._stopping else 1
 
     def _replace_dead(self) -> None:
         for index, worker in enumerate(self._workers):
@@ -153,12 +143,12 @@ def _run_worker(
     agents: socket.socket | None,
     ready: Semaphore,
 ) -> None:
-    """Serve as one worker; the last socket is its own."""
     set_up_logs(settings, Redactor())
     threading.Thread(target=_follow_parent, args=(settings.ledger is not None,), daemon=True).start()
     record = settings.record
     if record is not None:
-        settings = settings.model_copy(update={"record": _add_process_id(record)})
+        record = record.with_name(f"{record.stem}-{os.getpid()}{record.suffix}")
+        settings = settings.model_copy(update={"record": record})
     listening = Listening(sockets, port_of(sockets[-1]), agents, index)
     with suppress(KeyboardInterrupt):
         run(lambda: Server(settings, keys, listening), lambda tier: ready.release())
@@ -173,7 +163,3 @@ def _follow_parent(survives: bool) -> None:
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGKILL if survives else signal.SIGTERM)
-
-
-def _add_process_id(record: Path) -> Path:
-    return record.with_name(f"{record.stem}-{os.getpid()}{record.suffix}")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -56,6 +56,12 @@ class Hall(Room):
             self.policy, boot=boot, wall=self.wall, clock=lambda: self.now, packet_limits=packet_limits
         )
         self.granting = GrantService(self.grants, wall=self.wall, governance=self.governance)
+
+    @classmethod
+    async def with_agent(cls, *args: Any, **settings: Any) -> tuple[Self, Agent]:
+        """Return a hall in which an episode has begun, and an agent in it."""
+        hall = cls(*args, **settings)
+        return hall, await hall.agent()
 
     def wall(self) -> float:
         return self.now + 1e9

@@ -21,50 +21,43 @@ from proctor.server.governed.governance_tools import (
 )
 from proctor.server.governed.policy import load_policy
 from proctor.server.governed.replies import IN_WORDS
-from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import PLUME, POPPER, Hall, policy_with
+
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("target", [PLUME, POPPER, "CartPole-v1"])
-def test_an_agent_has_the_environments_tools_and_its_own(target: str) -> None:
-    async def scenario() -> None:
-        hall = Hall(target)
-        agent = await hall.agent()
+async def test_an_agent_has_the_environments_tools_and_its_own(target: str) -> None:
+    hall, agent = await Hall.with_agent(target)
 
-        tools = {each.tool.name: each.tool for each in agent.view.tools}
+    tools = {each.tool.name: each.tool for each in agent.view.tools}
 
-        own = [tool.name for tool in hall.session.spec.card.tools]
-        assert list(tools) == [*own, *GOVERNANCE_TOOL_NAMES]
-        for name in own:
-            said = "request_token" in tools[name].description
-            assert said == (tools[name].safety is not ToolSafety.READ)
-
-    run(scenario())
+    own = [tool.name for tool in hall.session.spec.card.tools]
+    assert list(tools) == [*own, *GOVERNANCE_TOOL_NAMES]
+    for name in own:
+        said = "request_token" in tools[name].description
+        assert said == (tools[name].safety is not ToolSafety.READ)
 
 
-def test_the_instructions_say_the_loop_and_what_was_seen() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
+async def test_the_instructions_say_the_loop_and_what_was_seen() -> None:
+    _, agent = await Hall.with_agent()
 
-        words = agent.view.instructions
+    words = agent.view.instructions
 
-        for word in (
-            "believe",
-            "decide",
-            "request_token",
-            "plan_verification",
-            "escalate",
-            "safe mode",
-            "sniff",
-            "move",
-        ):
-            assert word in words
-        assert '"observation":[' in words
-        for hidden in ("seed", "source_location", "reward", "distance"):
-            assert hidden not in words
-
-    run(scenario())
+    for word in (
+        "believe",
+        "decide",
+        "request_token",
+        "plan_verification",
+        "escalate",
+        "safe mode",
+        "sniff",
+        "move",
+    ):
+        assert word in words
+    assert '"observation":[' in words
+    for hidden in ("seed", "source_location", "reward", "distance"):
+        assert hidden not in words
 
 
 @pytest.mark.parametrize("policy", ["open", "standard", "strict"])
@@ -92,32 +85,28 @@ def test_what_is_said_of_tokens_is_what_the_policy_does() -> None:
     assert "no tokens are issued" in said["never"]
 
 
-def test_everything_that_is_told_fits_the_schema_of_its_tool() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        schemas = {each.tool.name: jsonschema_rs.validator_for(each.output_schema) for each in agent.view.tools}
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("believe", {"changes": {"a": 1}}),
-            ("decide", {"outcome": "ACT", "summary": "s"}),
-            ("request_token", {"tools": ["move"], "rationale": "r"}),
-            ("move", {"direction": "up", "steps": 2}),
-            ("sniff", {}),
-            ("believe", {"changes": {"a": 2}}),
-            ("decide", {"outcome": "VERIFY_FIRST", "summary": "s"}),
-            ("plan_verification", {"targets": ["a"]}),
-            ("sniff", {}),
-            ("believe", {"changes": {"a": 3}, "confidence": 1}),
-            ("decide", {"outcome": "ESCALATE", "summary": "s", "risks": ["r"], "alternatives": ["b"]}),
-            ("escalate", {"question": "q", "options": ["a", {"id": "b", "description": "c"}], "wait_seconds": 0}),
-        ]
+async def test_everything_that_is_told_fits_the_schema_of_its_tool() -> None:
+    _, agent = await Hall.with_agent()
+    schemas = {each.tool.name: jsonschema_rs.validator_for(each.output_schema) for each in agent.view.tools}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("believe", {"changes": {"a": 1}}),
+        ("decide", {"outcome": "ACT", "summary": "s"}),
+        ("request_token", {"tools": ["move"], "rationale": "r"}),
+        ("move", {"direction": "up", "steps": 2}),
+        ("sniff", {}),
+        ("believe", {"changes": {"a": 2}}),
+        ("decide", {"outcome": "VERIFY_FIRST", "summary": "s"}),
+        ("plan_verification", {"targets": ["a"]}),
+        ("sniff", {}),
+        ("believe", {"changes": {"a": 3}, "confidence": 1}),
+        ("decide", {"outcome": "ESCALATE", "summary": "s", "risks": ["r"], "alternatives": ["b"]}),
+        ("escalate", {"question": "q", "options": ["a", {"id": "b", "description": "c"}], "wait_seconds": 0}),
+    ]
 
-        for tool, arguments in calls:
-            told = await agent.view.call(tool, json.dumps(arguments).encode())
-            assert not told.is_error, told.text
-            assert schemas[tool].is_valid(json.loads(told.structured)), told.structured
-
-    run(scenario())
+    for tool, arguments in calls:
+        told = await agent.view.call(tool, json.dumps(arguments).encode())
+        assert not told.is_error, told.text
+        assert schemas[tool].is_valid(json.loads(told.structured)), told.structured
 
 
 def test_where_a_schema_has_no_room_the_standing_is_in_the_text() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from proctor.server.governed.policy import GovernancePolicy
-from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import (
     BELIEF,
     DECISION,
@@ -20,6 +19,8 @@ from tests.server.governed.governed_sessions import (
     packet,
     policy_with,
 )
+
+pytestmark = pytest.mark.anyio
 
 Making = Callable[[GovernancePolicy], dict[str, Any]]
 NOW = "2033-05-18T03:33:20Z"
@@ -104,100 +105,78 @@ async def about(hall: Hall, agent: Agent, forged: dict[str, Any], rule: str) -> 
 
 
 @pytest.mark.parametrize("what", FORGERIES)
-def test_what_an_agent_forges_is_refused_recorded_and_moves_nothing(what: str) -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        rule, make = FORGERIES[what]
+async def test_what_an_agent_forges_is_refused_recorded_and_moves_nothing(what: str) -> None:
+    hall, agent = await Hall.with_agent()
+    rule, make = FORGERIES[what]
 
-        await about(hall, agent, make(hall.policy), rule)
+    await about(hall, agent, make(hall.policy), rule)
 
-        assert not (await agent.believe()).refused
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert not (await agent.believe()).refused
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_the_same_words_from_an_honest_agent_are_taken() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
+async def test_the_same_words_from_an_honest_agent_are_taken() -> None:
+    hall, agent = await Hall.with_agent()
 
-        told = [
-            await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3)),
-            await agent.submit(
-                packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"correlation_id": "corr_s_1"})
-            ),
-            await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, stakes={"uncertainty": "HIGH"})),
-            await agent.submit(packet(hall.policy, "DecisionPacket", DECISION, budgets={"tool_call_budget": 3})),
-            await agent.submit(packet(hall.policy, "TaskDirectivePacket", directive("sniff", {}))),
-        ]
+    told = [
+        await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3)),
+        await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"correlation_id": "corr_s_1"})),
+        await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, stakes={"uncertainty": "HIGH"})),
+        await agent.submit(packet(hall.policy, "DecisionPacket", DECISION, budgets={"tool_call_budget": 3})),
+        await agent.submit(packet(hall.policy, "TaskDirectivePacket", directive("sniff", {}))),
+    ]
 
-        assert [each.refused for each in told] == [False] * 5
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert [each.refused for each in told] == [False] * 5
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_an_agents_own_time_is_a_note_and_the_clock_is_the_proctors() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        shifted = packet(
-            hall.policy,
-            "BeliefUpdatePacket",
-            BELIEF,
-            3,
-            header={"created_at": "2999-01-01T00:00:00Z"},
-        )
+async def test_an_agents_own_time_is_a_note_and_the_clock_is_the_proctors() -> None:
+    hall, agent = await Hall.with_agent()
+    shifted = packet(
+        hall.policy,
+        "BeliefUpdatePacket",
+        BELIEF,
+        3,
+        header={"created_at": "2999-01-01T00:00:00Z"},
+    )
 
-        told = await agent.submit({**shifted, "_stated_at": "forged", "_mine": 1})
+    told = await agent.submit({**shifted, "_stated_at": "forged", "_mine": 1})
 
-        line = json.loads(bytes(hall.lines[-1].line))
-        assert not told.refused
-        assert line["header"]["created_at"].startswith("2001-09-09")
-        assert (line["_stated_at"], line["_mine"]) == ("2999-01-01T00:00:00Z", 1)
-        assert hall.governor.stream.standing.clock.year == 2001
-
-    run(scenario())
+    line = json.loads(bytes(hall.lines[-1].line))
+    assert not told.refused
+    assert line["header"]["created_at"].startswith("2001-09-09")
+    assert (line["_stated_at"], line["_mine"]) == ("2999-01-01T00:00:00Z", 1)
+    assert hall.governor.stream.standing.clock.year == 2001
 
 
-def test_a_shifted_clock_does_not_revive_a_token() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        issued = await agent.permitted("move")
-        token = issued.said["token"]["token_id"]
-        hall.now += 301
-        asked = directive("move", {"direction": "up"}, "WRITE", token)
-        early = {"created_at": "2001-09-09T01:48:21Z"}
+async def test_a_shifted_clock_does_not_revive_a_token() -> None:
+    hall, agent = await Hall.with_agent()
+    issued = await agent.permitted("move")
+    token = issued.said["token"]["token_id"]
+    hall.now += 301
+    asked = directive("move", {"direction": "up"}, "WRITE", token)
+    early = {"created_at": "2001-09-09T01:48:21Z"}
 
-        told = await agent.submit(packet(hall.policy, "TaskDirectivePacket", asked, header=early))
+    told = await agent.submit(packet(hall.policy, "TaskDirectivePacket", asked, header=early))
 
-        assert told.refused
-        assert "E4" in told.rules
-        assert "expired" in told.text
-        assert (hall.lines[-1].judged, hall.lines[-1].accepted, hall.steps) == (True, False, 0)
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert told.refused
+    assert "E4" in told.rules
+    assert "expired" in told.text
+    assert (hall.lines[-1].judged, hall.lines[-1].accepted, hall.steps) == (True, False, 0)
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_a_forged_clear_does_not_lift_safe_mode() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await hall.operator.alert(hall.episode, "CRITICAL", "stop")
+async def test_a_forged_clear_does_not_lift_safe_mode() -> None:
+    hall, agent = await Hall.with_agent()
+    await hall.operator.alert(hall.episode, "CRITICAL", "stop")
 
-        for layer in (5, "Integrity", 1):
-            told = await agent.submit(packet(hall.policy, "IntegrityAlertPacket", CLEAR, layer))
-            assert "GOV-1" in told.rules
-        honest = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
+    for layer in (5, "Integrity", 1):
+        told = await agent.submit(packet(hall.policy, "IntegrityAlertPacket", CLEAR, layer))
+        assert "GOV-1" in told.rules
+    honest = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
 
-        assert honest.code == "SAFE_MODE"
-        assert hall.governor.stream.in_safe_mode
-
-    run(scenario())
+    assert honest.code == "SAFE_MODE"
+    assert hall.governor.stream.in_safe_mode
 
 
 @pytest.mark.parametrize(
@@ -223,54 +202,40 @@ def test_a_forged_clear_does_not_lift_safe_mode() -> None:
         ),
     ],
 )
-def test_a_directive_that_is_not_what_it_says_is_refused(asked: dict[str, Any], rule: str) -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.believe()
-        await agent.decide("ACT")
+async def test_a_directive_that_is_not_what_it_says_is_refused(asked: dict[str, Any], rule: str) -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.believe()
+    await agent.decide("ACT")
 
-        await about(hall, agent, packet(hall.policy, "TaskDirectivePacket", asked), rule)
-
-    run(scenario())
+    await about(hall, agent, packet(hall.policy, "TaskDirectivePacket", asked), rule)
 
 
-def test_nobody_takes_the_ids_that_the_proctor_would_have_used_next() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        mark = hall.governance.settings.mark
-        for number in range(4, 14):
-            belief = packet(
-                hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"packet_id": f"pkt_s_1_{number}-{mark}"}
-            )
-            assert not (await agent.submit(belief)).refused
-        await agent.decide("ACT")
+async def test_nobody_takes_the_ids_that_the_proctor_would_have_used_next() -> None:
+    hall, agent = await Hall.with_agent()
+    mark = hall.governance.settings.mark
+    for number in range(4, 14):
+        belief = packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"packet_id": f"pkt_s_1_{number}-{mark}"})
+        assert not (await agent.submit(belief)).refused
+    await agent.decide("ACT")
 
-        told = await agent.use("sniff")
+    told = await agent.use("sniff")
 
-        assert not told.refused
-        assert not hall.governor.stream.standing.tasks
-        assert all(line.accepted for line in hall.lines)
-
-    run(scenario())
+    assert not told.refused
+    assert not hall.governor.stream.standing.tasks
+    assert all(line.accepted for line in hall.lines)
 
 
-def test_a_policy_may_call_a_tool_stricter_and_no_agent_weaker() -> None:
-    async def scenario() -> None:
-        hall = Hall(policy=policy_with(tools={"sniff": "WRITE"}))
-        agent = await hall.agent()
-        await agent.believe()
-        await agent.decide("ACT")
+async def test_a_policy_may_call_a_tool_stricter_and_no_agent_weaker() -> None:
+    hall, agent = await Hall.with_agent(policy=policy_with(tools={"sniff": "WRITE"}))
+    await agent.believe()
+    await agent.decide("ACT")
 
-        untold = await agent.use("sniff")
-        forged = await agent.submit(packet(hall.policy, "TaskDirectivePacket", directive("sniff", {})))
+    untold = await agent.use("sniff")
+    forged = await agent.submit(packet(hall.policy, "TaskDirectivePacket", directive("sniff", {})))
 
-        assert untold.refused
-        assert "request_token" in untold.text
-        assert forged.rules == ["GOV-3"]
-
-    run(scenario())
+    assert untold.refused
+    assert "request_token" in untold.text
+    assert forged.rules == ["GOV-3"]
 
 
 @pytest.mark.parametrize(
@@ -284,16 +249,12 @@ def test_a_policy_may_call_a_tool_stricter_and_no_agent_weaker() -> None:
         {"_note": 1},
     ],
 )
-def test_what_is_no_packet_is_refused_field_by_field(nonsense: dict[str, Any]) -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
+async def test_what_is_no_packet_is_refused_field_by_field(nonsense: dict[str, Any]) -> None:
+    hall, agent = await Hall.with_agent()
 
-        told = await agent.submit(nonsense)
+    told = await agent.submit(nonsense)
 
-        assert told.refused
-        assert told.rules
-        assert hall.governor.stream.standing.state == "S1_SENSE"
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert told.refused
+    assert told.rules
+    assert hall.governor.stream.standing.state == "S1_SENSE"
+    assert_judged_alike(hall.lines, hall.policy)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from proctor.models.events import Event, PacketJudged
-from tests.server.bare_sessions import run
 from tests.server.governed.governed_sessions import (
     BELIEF,
     Disk,
@@ -20,6 +19,8 @@ from tests.server.governed.governed_sessions import (
     policy_with,
     turns,
 )
+
+pytestmark = pytest.mark.anyio
 
 CALLS: dict[str, dict[str, Any]] = {
     "believe": {"changes": {"a": 1}},
@@ -32,183 +33,151 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_every_tool_is_refused_until_the_operator_clears() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.permitted("move")
+async def test_every_tool_is_refused_until_the_operator_clears() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.permitted("move")
 
-        halted = await hall.operator.alert(hall.episode, "CRITICAL", "smoke")
-        before = len(hall.lines)
-        told = {tool: await agent.use(tool, **arguments) for tool, arguments in CALLS.items()}
-        told["submit_packet"] = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
-        refusals = hall.lines[before:]
-        cleared = await hall.operator.clear(hall.episode, "it was toast")
-        again = await agent.use("move", direction="up")
-        anew = await agent.believe()
+    halted = await hall.operator.alert(hall.episode, "CRITICAL", "smoke")
+    before = len(hall.lines)
+    told = {tool: await agent.use(tool, **arguments) for tool, arguments in CALLS.items()}
+    told["submit_packet"] = await agent.submit(packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3))
+    refusals = hall.lines[before:]
+    cleared = await hall.operator.clear(hall.episode, "it was toast")
+    again = await agent.use("move", direction="up")
+    anew = await agent.believe()
 
-        assert (halted.accepted, halted.state) == (True, "S9_SAFEMODE")
-        assert {one.code for one in told.values()} == {"SAFE_MODE"}
-        assert all("operator" in one.text for one in told.values())
-        assert [line.rules for line in refusals] == [["E7"]] * len(told)
-        assert (cleared.accepted, cleared.state) == (True, "S7_REVIEW")
-        assert again.refused
-        assert "believe" in again.said["way"]
-        assert anew.state == "S2_MODEL"
-        assert hall.steps == 0
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert (halted.accepted, halted.state) == (True, "S9_SAFEMODE")
+    assert {one.code for one in told.values()} == {"SAFE_MODE"}
+    assert all("operator" in one.text for one in told.values())
+    assert [line.rules for line in refusals] == [["E7"]] * len(told)
+    assert (cleared.accepted, cleared.state) == (True, "S7_REVIEW")
+    assert again.refused
+    assert "believe" in again.said["way"]
+    assert anew.state == "S2_MODEL"
+    assert hall.steps == 0
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_a_longer_call_stops_after_the_action_that_runs() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.permitted("move")
+async def test_a_longer_call_stops_after_the_action_that_runs() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.permitted("move")
 
-        async def progress(done: int, count: int) -> None:
-            if done == 2:
-                await hall.operator.alert(hall.episode, "CRITICAL", "stop")
+    async def progress(done: int, count: int) -> None:
+        if done == 2:
+            await hall.operator.alert(hall.episode, "CRITICAL", "stop")
 
-        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
+    told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
 
-        assert told.code == "SAFE_MODE"
-        assert "2 of 9 actions were carried out" in told.text
-        assert hall.steps == 2
-        late = hall.lines[-1]
-        assert (late.kind, late.accepted, late.judged) == ("TaskResultPacket", False, True)
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert told.code == "SAFE_MODE"
+    assert "2 of 9 actions were carried out" in told.text
+    assert hall.steps == 2
+    late = hall.lines[-1]
+    assert (late.kind, late.accepted, late.judged) == ("TaskResultPacket", False, True)
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_meanwhile() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.permitted("move")
+async def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_meanwhile() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.permitted("move")
 
-        async def progress(done: int, count: int) -> None:
-            if done == 2:
-                await hall.operator.alert(hall.episode, "CRITICAL", "stop")
-                await hall.operator.clear(hall.episode)
+    async def progress(done: int, count: int) -> None:
+        if done == 2:
+            await hall.operator.alert(hall.episode, "CRITICAL", "stop")
+            await hall.operator.clear(hall.episode)
 
-        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
+    told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
 
-        assert hall.steps == 2
-        assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
-        assert "2 of 9 actions were carried out" in told.text
-        assert hall.governor.stream.standing.state == "S7_REVIEW"
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert hall.steps == 2
+    assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
+    assert "2 of 9 actions were carried out" in told.text
+    assert hall.governor.stream.standing.state == "S7_REVIEW"
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_an_alert_between_a_directive_and_its_action_stops_the_action() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.permitted("move")
-        quick = hall.diary.record
+async def test_an_alert_between_a_directive_and_its_action_stops_the_action() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.permitted("move")
+    quick = hall.diary.record
 
-        def slow(event: Event) -> Any:
-            quick(event)
-            directed = isinstance(event, PacketJudged) and event.kind == "TaskDirectivePacket"
-            return hall.operator.alert(hall.episode, "CRITICAL", "stop") if directed else None
+    def slow(event: Event) -> Any:
+        quick(event)
+        directed = isinstance(event, PacketJudged) and event.kind == "TaskDirectivePacket"
+        return hall.operator.alert(hall.episode, "CRITICAL", "stop") if directed else None
 
-        hall.diary.record = slow  # type: ignore[method-assign]  # a disk that an operator is quicker than
-        told = await agent.use("move", direction="up")
+    hall.diary.record = slow  # type: ignore[method-assign]  # a disk that an operator is quicker than
+    told = await agent.use("move", direction="up")
 
-        assert told.code == "SAFE_MODE"
-        assert hall.steps == 0
-        assert [line.kind for line in hall.lines[-2:]] == ["TaskDirectivePacket", "IntegrityAlertPacket"]
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert told.code == "SAFE_MODE"
+    assert hall.steps == 0
+    assert [line.kind for line in hall.lines[-2:]] == ["TaskDirectivePacket", "IntegrityAlertPacket"]
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_an_alert_that_is_not_critical_stops_nothing() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.permitted("move")
+async def test_an_alert_that_is_not_critical_stops_nothing() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.permitted("move")
 
-        done = await hall.operator.alert(hall.episode, "WARNING", "watch out")
+    done = await hall.operator.alert(hall.episode, "WARNING", "watch out")
 
-        assert (done.accepted, done.state) == (True, "S5_AUTHORIZE")
-        assert not (await agent.use("move", direction="up")).refused
-
-    run(scenario())
+    assert (done.accepted, done.state) == (True, "S5_AUTHORIZE")
+    assert not (await agent.use("move", direction="up")).refused
 
 
 @pytest.mark.parametrize(("on_overrun", "state"), [("safemode", "S9_SAFEMODE"), ("escalate", "S8_ESCALATED")])
-def test_a_budget_that_is_overrun_stops_the_agent_or_asks(on_overrun: str, state: str) -> None:
-    async def scenario() -> None:
-        hall = Hall(policy=policy_with(budgets={"time_budget_seconds": 5}, on_overrun=on_overrun))
-        agent = await hall.agent()
-        await agent.permitted("move")
+async def test_a_budget_that_is_overrun_stops_the_agent_or_asks(on_overrun: str, state: str) -> None:
+    hall, agent = await Hall.with_agent(policy=policy_with(budgets={"time_budget_seconds": 5}, on_overrun=on_overrun))
+    await agent.permitted("move")
 
-        async def progress(done: int, count: int) -> None:
-            hall.now += 6
+    async def progress(done: int, count: int) -> None:
+        hall.now += 6
 
-        told = Heard(await agent.view.call("move", b'{"direction":"up","steps":2}', progress))
-        after = await agent.use("move", direction="up")
+    told = Heard(await agent.view.call("move", b'{"direction":"up","steps":2}', progress))
+    after = await agent.use("move", direction="up")
 
-        assert (told.refused, told.state) == (False, state)
-        assert after.refused
-        assert hall.steps == 2
-        result = next(line for line in reversed(hall.lines) if line.kind == "TaskResultPacket")
-        assert json.loads(bytes(result.line))["payload"]["execution_metadata"]["execution_time_ms"] == 6000
-        assert result.path[-1] == state
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert (told.refused, told.state) == (False, state)
+    assert after.refused
+    assert hall.steps == 2
+    result = next(line for line in reversed(hall.lines) if line.kind == "TaskResultPacket")
+    assert json.loads(bytes(result.line))["payload"]["execution_metadata"]["execution_time_ms"] == 6000
+    assert result.path[-1] == state
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_a_budget_that_is_used_up_refuses_the_next_call_until_more_is_approved() -> None:
-    async def scenario() -> None:
-        hall = Hall(policy=policy_with(budgets={"tool_call_budget": 2}))
-        agent = await hall.agent()
-        await agent.permitted("move")
+async def test_a_budget_that_is_used_up_refuses_the_next_call_until_more_is_approved() -> None:
+    hall, agent = await Hall.with_agent(policy=policy_with(budgets={"tool_call_budget": 2}))
+    await agent.permitted("move")
 
-        told = [await agent.use("move", direction="up") for _ in range(3)]
-        done = await hall.operator.approve_budget(hall.episode, tool_call_budget=1, note="one more")
-        again = [await agent.use("move", direction="up") for _ in range(2)]
+    told = [await agent.use("move", direction="up") for _ in range(3)]
+    done = await hall.operator.approve_budget(hall.episode, tool_call_budget=1, note="one more")
+    again = [await agent.use("move", direction="up") for _ in range(2)]
 
-        assert [one.refused for one in told] == [False, False, True]
-        assert told[-1].rules == ["INV-005"]
-        assert "escalate" in told[-1].text
-        assert done.accepted
-        assert [one.refused for one in again] == [False, True]
-        assert hall.steps == 3
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert [one.refused for one in told] == [False, False, True]
+    assert told[-1].rules == ["INV-005"]
+    assert "escalate" in told[-1].text
+    assert done.accepted
+    assert [one.refused for one in again] == [False, True]
+    assert hall.steps == 3
+    assert_judged_alike(hall.lines, hall.policy)
 
 
-def test_a_directive_that_was_voided_while_it_was_written_never_runs_though_safe_mode_is_lifted() -> None:
-    async def scenario() -> None:
-        hall = Hall()
-        agent = await hall.agent()
-        await agent.permitted("move")
-        disk = Disk(hall)
+async def test_a_directive_that_was_voided_while_it_was_written_never_runs_though_safe_mode_is_lifted() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.permitted("move")
+    disk = Disk(hall)
 
-        with disk.held():
-            asked = asyncio.create_task(agent.use("move", direction="up", steps=3))
-            await turns()
-            acts = [asyncio.create_task(hall.operator.alert(hall.episode, "CRITICAL", "stop"))]
-            await turns()
-            acts.append(asyncio.create_task(hall.operator.clear(hall.episode, "go on")))
-            await turns()
-        told = await asked
-        await asyncio.gather(*acts)
+    with disk.held():
+        asked = asyncio.create_task(agent.use("move", direction="up", steps=3))
+        await turns()
+        acts = [asyncio.create_task(hall.operator.alert(hall.episode, "CRITICAL", "stop"))]
+        await turns()
+        acts.append(asyncio.create_task(hall.operator.clear(hall.episode, "go on")))
+        await turns()
+    told = await asked
+    await asyncio.gather(*acts)
 
-        assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
-        assert "stopped meanwhile" in told.text
-        assert hall.steps == 0
-        assert hall.governor.stream.standing.tasks == {}
-        assert "TaskResultPacket" not in [line.kind for line in hall.lines]
-        assert_judged_alike(hall.lines, hall.policy)
-
-    run(scenario())
+    assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
+    assert "stopped meanwhile" in told.text
+    assert hall.steps == 0
+    assert hall.governor.stream.standing.tasks == {}
+    assert "TaskResultPacket" not in [line.kind for line in hall.lines]
+    assert_judged_alike(hall.lines, hall.policy)

@@ -250,7 +250,6 @@ def _log_refusal(ctx: Context, code: int) -> None:
 
 
 async def _add_instructions(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Introduce the environment to a client that has just come."""
     result = await call_next(ctx)
     if ctx.method in _INTRODUCTIONS and isinstance(result, dict):
         return {**result, "instructions": _find_request(ctx).view.instructions}
@@ -298,7 +297,6 @@ class _PlaceLogger(logging.Handler):
         self._budgets: dict[int, LogBudget] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the place, and the kind of the exception if there is one; a place that says much is heard now and then."""
         fields = self._budgets.setdefault(record.lineno, LogBudget()).take()
         if fields is None:
             return

@@ -285,8 +285,6 @@ class _Reply:
 
 
 class _BodyReplay:
-    """A `receive` for a body that has been read already."""
-
     __slots__ = ("_body", "_receive")
 
     def __init__(self, body: bytes, receive: Receive) -> None:
@@ -311,7 +309,6 @@ class _Body:
         self._paid = paid
 
     async def read(self, receive: Receive) -> AgentRefusal | None:
-        """Read all of it; return why that is refused, if it is."""
         while True:
             message = await receive()
             if message["type"] != "http.request":
@@ -321,7 +318,6 @@ class _Body:
                 return refusal
 
     def release(self) -> None:
-        """Note that it is held no more."""
         self._guest.release(self)
 
     def _add(self, piece: bytes) -> AgentRefusal | None:

@@ -246,7 +246,6 @@ class GovernedCall:
                 return await self._escalate(form)
         return await self._submit_packet(form)
 
-    # ---------------------------------------------------------------------------------------------- judging and refusing
     async def _judge(self, packet: AnyPacket, tried: str, speaker: Speaker | None = None) -> Verdict | ToolResult:
         """Return the verdict on a packet that counts now, or what its agent is told if it does not; `tried` is what it called."""
         stream, speaker = self._stream, self._speaker if speaker is None else speaker
@@ -265,7 +264,6 @@ class GovernedCall:
         return verdict if verdict.accepted else self.replies.refuse(verdict, tried)
 
     async def _state(self, packet: AnyPacket) -> ToolResult:
-        """Have a packet judged; return what the agent is told."""
         verdict = await self._judge(packet, self._tool)
         return verdict if isinstance(verdict, ToolResult) else self.replies.accept(verdict)
 
@@ -279,14 +277,11 @@ class GovernedCall:
         return self.replies.refuse_early(bars)
 
     async def _check_running(self) -> None:
-        """Refuse what needs an environment that still runs."""
         if self._stream.session.over:
             await self._record_attempt(AFTER_END)
             raise RequestRefused(ENDED)
 
-    # ---------------------------------------------------------------------------------------------------- the environment
     async def _use_tool(self) -> ToolExecution | ToolResult:
-        """Return the execution of a call of an environment's tool, or what the agent is told if it may not be."""
         await self._check_running()
         try:
             params = msgspec.json.decode(self._arguments, type=dict[str, Any])
@@ -295,7 +290,6 @@ class GovernedCall:
         return await self._execute(directive_packet(self._stream, self._tool, self._tools[self._tool], params))
 
     async def _execute(self, packet: AnyPacket, *, submitted: bool = False) -> ToolExecution | ToolResult:
-        """Return the execution of a directive, or what the agent is told if it is refused."""
         told = await self._judge(packet, packet.payload.execution_method.tool_id)
         if isinstance(told, ToolResult):
             return told
@@ -306,7 +300,6 @@ class GovernedCall:
         await self._stream.flush()
         return self.replies.report_stop()
 
-    # --------------------------------------------------------------------------------------------------- beliefs, questions
     async def _believe(self, form: Believe) -> ToolResult:
         stream, packet, seen = self._stream, belief_packet(self._stream, form), self._stream.memory.seen
         if stream.position is Position.REVIEW and not stream.session.over and seen is not None:
@@ -328,7 +321,6 @@ class GovernedCall:
         return told if isinstance(told, ToolResult) else OperatorQuestion(packet.header.packet_id, form.wait_seconds)
 
     async def _find_answer(self, seconds: float) -> ToolResult | OperatorQuestion:
-        """Return the question that is pending, or the answer that came meanwhile."""
         pending, answer = self._stream.question, self._stream.memory.answer
         if pending is not None:
             return OperatorQuestion(pending.header.packet_id, seconds)
@@ -337,9 +329,7 @@ class GovernedCall:
             return self.replies.report_answer(answer)
         return await self._refuse(NO_QUESTION)
 
-    # ------------------------------------------------------------------------------------------------------------- tokens
     async def _request_token(self, form: RequestToken) -> ToolResult | OperatorQuestion:
-        """Return what the agent is told of its request, or what it waits for."""
         stream, grant = self._stream, self._speaker.grant
         limits, requests = stream.policy.tokens, stream.memory.requests
         pending = next((each for each in requests.values() if each.grant == grant), None)
@@ -396,7 +386,6 @@ class GovernedCall:
             reason = "the operator denied the token" + (f": {denied.text}" if denied.text else "")
         return await self._refuse(PreJudgeRefusal(POLICY_3, reason))
 
-    # -------------------------------------------------------------------------------------------------------- whole packets
     async def _submit_packet(self, form: SubmitPacket) -> ToolResult | ToolExecution:
         stream, submitted = self._stream, form.packet
         terms = PacketTerms(stream.name, stream.new_id("pkt"), stream.now(), stream.tools_state)

@@ -56,7 +56,6 @@ class Operator:
         self.agents_of: Callable[[Governor], dict[str, str]] = lambda _: {}
         """What the agents of the governor's episode are called, by their grants."""
 
-    # -------------------------------------------------------------------------------------------------------- reading
     def pending(self) -> list[Waiting]:
         """Return what waits for an operator, the oldest first."""
         found = []
@@ -89,7 +88,6 @@ class Operator:
                 return JudgedPage([Raw(row) for row in page.rows], rows.last, page.missed, self._settings.boot)
             await rows.wait_for_change(left)
 
-    # -------------------------------------------------------------------------------------------------------- answers
     async def answer(self, asked: NamedQuestion, *, choice: str | None = None, text: str = "") -> Done:
         """Answer an escalation, by the id of one of its options, in words, or both."""
         if choice is None and not text:
@@ -137,7 +135,6 @@ class Operator:
         stream.notifier.notify()
         return _report(stream, question=question)
 
-    # ----------------------------------------------------------------------------------------------------------- acts
     async def alert(self, episode: InEpisode, severity: str, summary: str) -> Done:
         """State an IntegrityAlertPacket in the episode; CRITICAL is safe mode, and stops its agents at once."""
         return await _alert(self._find_governor(episode).stream, "operator", severity, summary)
@@ -209,7 +206,6 @@ class Operator:
         return found
 
     def _find_asker(self, asked: NamedQuestion) -> PacketStream:
-        """Return the lines of the episode in which this question waits, or refuse: it does not."""
         found = self._registry.find(asked.session)
         if found is None or found.epoch != asked.epoch or not _is_listed(found.stream, asked.id):
             raise make_refusal(
@@ -257,7 +253,6 @@ def list_waiting(stream: PacketStream) -> list[Waiting]:
 
 
 def _is_listed(stream: PacketStream, name: str) -> bool:
-    """Return whether something of this id waits, and an operator may know of it."""
     return stream.waits(name) and name not in stream.unrecorded
 
 
@@ -322,7 +317,6 @@ def _report(
     rules: Sequence[str] = (),
     question: str = "",
 ) -> Done:
-    """Return what came of an act."""
     state = stream.standing.state
     return Done(stream.session.name, stream.epoch, accepted, state, packet_id, list(rules), reason, question)
 

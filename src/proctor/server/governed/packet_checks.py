@@ -205,7 +205,6 @@ def _setting_refusals(submitted: Mapping[str, Any], terms: PacketTerms) -> Itera
 
 
 def _measure_refusals(submitted: Mapping[str, Any], policy: GovernancePolicy) -> Iterator[PreJudgeRefusal]:
-    """Yield what GOV-3 says of the envelope."""
     envelope = submitted.get("mcp")
     if not isinstance(envelope, dict):
         return
@@ -299,11 +298,6 @@ def size_refusals(said: bytes, stream: PacketStream) -> tuple[PreJudgeRefusal, .
     """Return why a packet, or a call's arguments, are refused that have more bytes than a packet may have."""
     most = stream.packet_limits.packet_bytes
     return (PreJudgeRefusal(SIZE_1, f"it has {len(said)} bytes, and a packet has at most {most}"),)
-
-
-def encode_digest(said: bytes) -> bytes:
-    """Return what is on record of something too long: its size and its digest."""
-    return msgspec.json.encode(name_by_digest(said))
 
 
 def encode_attempt(tool: str, arguments: bytes) -> bytes:

@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ModelError
 
@@ -36,8 +37,7 @@ from proctor.episode.packets.enums import (
     Uncertainty,
     VerificationRequirement,
 )
-from proctor.episode.packets.writer import LAYERS
-from proctor.episode.packets.writer import PacketDefaults as Defaults
+from proctor.episode.packets.writer import LAYERS, PacketDefaults
 from proctor.episode.rules.catalogue import LIMIT_2
 from proctor.episode.rules.governance import governance_settings
 from proctor.episode.rules.house_rules import (
@@ -67,27 +67,19 @@ def find_result_blockers(
     """Return the rules by which what comes of a directive could not be stated if it were accepted now, with the reasons."""
     if episode.packets + PACKETS_OF_A_CALL + PACKETS_TO_STOP > limits.packets:
         return [(LIMIT_2.id, f"the episode is nearly full: it holds {limits.packets} packets")]
-    return [
-        (rule.id, f"what comes of it could not be stated: {reason}")
-        for rule, reason in _refusals(
-            rules, next_marks(rules, episode.marks, directive), (Event.RESULT, Event.OBSERVATION)
-        )
-    ]
+    after = next_marks(rules, episode.marks, directive)
+    refusals = _refusals(rules, after, (Event.RESULT, Event.OBSERVATION))
+    return [(rule.id, f"what comes of it could not be stated: {reason}") for rule, reason in refusals]
 
 
 def find_permanent_blocker(rules: Rules) -> HouseRule | None:
     """Return a rule under which no episode could begin, or no directive of some sort could ever have its result."""
-    marks = initial_marks(rules)
-    first = next(_refusals(rules, marks, (Event.OBSERVATION,)), None)
-    if first is not None:
-        return first[0]
+    found = list(_refusals(rules, initial_marks(rules), (Event.OBSERVATION,)))
     # At best all that had to come before has come, and nothing has that forbids or promises something.
     best = tuple(1 if rule.form is Form.BEFORE else 0 for rule in rules)
     for directive in DIRECTIVES:
-        found = next(_refusals(rules, next_marks(rules, best, directive), (Event.RESULT, Event.OBSERVATION)), None)
-        if found is not None:
-            return found[0]
-    return None
+        found += _refusals(rules, next_marks(rules, best, directive), (Event.RESULT, Event.OBSERVATION))
+    return found[0][0] if found else None
 
 
 def _refusals(rules: Rules, marks: Marks, events: tuple[Event, ...]) -> Iterator[tuple[HouseRule, str]]:
@@ -266,24 +258,13 @@ class GovernancePolicy(PolicySection):
         return load_rules(self.rules)
 
     @property
-    def defaults(self) -> Defaults:
+    def defaults(self) -> PacketDefaults:
         """What packets say where nobody says otherwise; tokens come from layer 1."""
-        done, risk = self.quality.definition_of_done, self.budgets.risk_budget
-        return Defaults(
+        return PacketDefaults(
             intent=fields.Intent(summary=f"an episode under the policy {self.name}", scope="this episode"),
-            stakes=fields.Stakes(**dict(self.stakes)),
-            quality=fields.Quality(
-                quality_tier=self.quality.quality_tier,
-                satisficing_mode=self.quality.satisficing_mode,
-                definition_of_done=fields.DefinitionOfDone(done.text, list(done.checks)),
-                verification_requirement=self.quality.verification_requirement,
-            ),
-            budgets=fields.Budgets(
-                token_budget=self.budgets.token_budget,
-                tool_call_budget=self.budgets.tool_call_budget,
-                time_budget_seconds=self.budgets.time_budget_seconds,
-                risk_budget=fields.RiskBudget(risk.envelope, risk.max_loss),
-            ),
+            stakes=msgspec.convert(self.stakes.model_dump(), fields.Stakes),
+            quality=msgspec.convert(self.quality.model_dump(), fields.Quality),
+            budgets=msgspec.convert(self.budgets.model_dump(), fields.Budgets),
             layers={**LAYERS, PacketKind.TOKEN: 1},
             token_life=timedelta(seconds=self.tokens.life_seconds),
         )
@@ -295,10 +276,8 @@ class GovernancePolicy(PolicySection):
 
     def lets_go_on(self, tools: Iterable[Tool]) -> bool:
         """Return whether an agent with these tools can always go on or stop: where it must verify, or gets no tokens, it reads."""
-        verifies = self.quality.verification_requirement in (
-            VerificationRequirement.VERIFY_ONE,
-            VerificationRequirement.VERIFY_ALL,
-        )
+        verifying = (VerificationRequirement.VERIFY_ONE, VerificationRequirement.VERIFY_ALL)
+        verifies = self.quality.verification_requirement in verifying
         if not verifies and self.tokens.issuer is not TokenIssuer.NEVER:
             return True
         return any(self.safety_of(tool) is ToolSafety.READ for tool in tools)
@@ -325,7 +304,9 @@ class GovernancePolicy(PolicySection):
         for name, safety in self.tools.items():
             if name not in known:
                 raise ValidationError(
-                    f"the policy {self.name} speaks of a tool that there is not", found=name, expected=_one_of(known)
+                    f"the policy {self.name} speaks of a tool that there is not",
+                    found=name,
+                    expected=f"one of {', '.join(known)}",
                 )
             if STRICTNESS[safety] < STRICTNESS[known[name].safety]:
                 raise ValidationError(
@@ -360,7 +341,6 @@ def load_policy(name_or_path: str | Path) -> GovernancePolicy:
 
 
 def _check_results_possible(policy: GovernancePolicy) -> None:
-    """Raise a ValidationError if what the proctor must state would be refused: by a rule of the house, or for its number."""
     rule = find_permanent_blocker(policy.written_rules)
     if rule is not None:
         raise ValidationError(
@@ -391,7 +371,3 @@ def policy_from_document(document: Mapping[str, Any], name: str = "") -> Governa
 
 def _read_text(path: Path) -> str:
     return read_small_text(path, expected=f"a file, or one of {', '.join(SHIPPED)}")
-
-
-def _one_of(known: Mapping[str, Tool]) -> str:
-    return f"one of {', '.join(known)}"

@@ -263,7 +263,6 @@ class ReplyBuilder:
         return self._status_words(self._status())
 
     def _next_calls(self, legal: Sequence[str]) -> list[str]:
-        """Return what the agent can call now that these packets are legal."""
         if self._stream.in_safe_mode:
             return []
         calls = list(dict.fromkeys(call for label in legal for call in self._calls_for(label)))
@@ -276,7 +275,6 @@ class ReplyBuilder:
         return calls
 
     def _way(self, labels: Iterable[str]) -> list[str]:
-        """Return the calls of a way, one for each packet that is the agent's to say."""
         steps = (" or ".join(self._calls_for(label)) for label in labels)
         return [step for step in steps if step]
 
