@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,13 +18,6 @@ pytestmark = pytest.mark.anyio
 
 HELD = 7
 KINDS = pytest.mark.parametrize("target", ["Witness", "QuickWitness", "AsyncWitness"])
-
-
-@pytest.fixture(autouse=True)
-def ledger() -> Iterator[None]:
-    LEDGER.clear()
-    yield
-    LEDGER.release_all()
 
 
 @asynccontextmanager
@@ -73,27 +66,6 @@ async def test_the_same_id_with_other_content_is_refused_and_runs_nothing(target
         assert (sum(LEDGER.asked.values()), channel.session.step_count) == (2, 1)
 
 
-async def test_an_id_that_was_left_out_cannot_be_used_later() -> None:
-    async with driven() as (_, channel, outlet):
-        await asked(channel, outlet, "reset", {"seed": 1}, 10)
-        refusal = await asked(channel, outlet, "step", step(2), 9, epoch=1)
-        assert code(refusal) == "ID_REUSED"
-        assert LEDGER.asked[2] == 0
-
-
-@KINDS
-async def test_the_last_replies_are_kept_and_older_ones_are_refused(target: str) -> None:
-    async with driven(target, max_pending=2) as (_, channel, outlet):
-        await asked(channel, outlet, "reset", {"seed": 1}, 1)
-        replies = {each: await asked(channel, outlet, "step", step(each), each, epoch=1) for each in range(2, 10)}
-        for number in (7, 8, 9):  # one that ran, and two that waited
-            assert await asked(channel, outlet, "step", step(number), number, epoch=1) == replies[number]
-        for number in range(2, 7):
-            assert code(await asked(channel, outlet, "step", step(number), number, epoch=1)) == "ID_REUSED"
-        assert code(await asked(channel, outlet, "reset", {"seed": 1}, 1)) == "ID_REUSED"
-        assert (channel.session.epoch, channel.session.step_count, channel.replies.last_id) == (1, 8, 9)
-
-
 async def test_a_request_that_is_repeated_while_it_runs_is_answered_once() -> None:
     async with driven() as (_, channel, outlet):
         await held(channel, outlet, HELD)
@@ -103,17 +75,6 @@ async def test_a_request_that_is_repeated_while_it_runs_is_answered_once() -> No
         await holds(lambda: not channel.busy)
         assert len(outlet.messages) == 2
         assert LEDGER.asked[HELD] == 1
-
-
-async def test_a_request_that_waits_and_is_repeated_is_answered_once() -> None:
-    async with driven() as (_, channel, outlet):
-        await held(channel, outlet, HELD)
-        for _ in range(2):
-            await taken(channel, "step", step(3), 3, epoch=1)
-        LEDGER.release(HELD)
-        await holds(lambda: not channel.busy)
-        assert [message["id"] for message in outlet.messages] == [1, 2, 3]
-        assert LEDGER.asked[3] == 1
 
 
 async def test_a_refusal_is_a_reply_like_any_other() -> None:
@@ -138,14 +99,6 @@ async def test_a_request_for_another_episode_runs_nothing(target: str, kind: str
         assert LEDGER.asked == {1: 1}
         going_on = await asked(channel, outlet, "step", step(3), 3, epoch=1)
         assert going_on["data"]["step"] == 1
-
-
-async def test_the_epoch_counts_the_resets_that_succeeded() -> None:
-    async with driven() as (_, channel, outlet):
-        for number, (how, epoch) in enumerate([("move", 1), ("refuse", 1), ("move", 2), ("raise", 2), ("move", 3)]):
-            reply = await asked(channel, outlet, "reset", {"seed": number, "options": {"how": how}}, number + 1)
-            assert reply["epoch"] == epoch
-            assert (reply["type"] == "observation") is (how == "move")
 
 
 async def test_a_request_that_waits_is_dropped_and_never_runs() -> None:
@@ -204,14 +157,6 @@ async def test_a_request_that_has_ended_cannot_be_given_up(target: str) -> None:
         assert (await asked(channel, outlet, "step", step(3), 3, epoch=1))["type"] == "observation"
 
 
-async def test_a_request_that_never_came_cannot_be_given_up() -> None:
-    async with driven() as (_, channel, outlet):
-        await asked(channel, outlet, "reset", {"seed": 1}, 5)
-        for number, target in ((6, 3), (7, 100)):
-            answer = await taken(channel, "cancel", {"id": target}, number)
-            assert answer["data"] == {"id": target, "outcome": "unknown"}
-
-
 async def test_a_cancel_is_repeated_without_cancelling_twice() -> None:
     async with driven() as (_, channel, outlet):
         await held(channel, outlet, HELD)
@@ -227,16 +172,6 @@ async def test_a_cancel_that_names_nothing_is_refused(data: Any) -> None:
     async with driven() as (_, channel, _):
         answer = await taken(channel, "cancel", data, 1)
         assert (answer["id"], code(answer)) == (1, "VALIDATION_ERROR")
-
-
-async def test_requests_are_carried_out_one_by_one_in_the_order_in_which_they_came() -> None:
-    async with driven() as (_, channel, outlet):
-        await taken(channel, "reset", {"seed": 1}, 1)
-        for number in range(2, 20):
-            await taken(channel, "step", step(number), number, epoch=1)
-        await holds(lambda: not channel.busy)
-        assert [message["id"] for message in outlet.messages] == list(range(1, 20))
-        assert [message["data"]["step"] for message in outlet.messages] == list(range(19))
 
 
 async def test_no_more_bytes_wait_than_allowed_and_one_large_request_always_may(

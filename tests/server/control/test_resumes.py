@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,13 +24,6 @@ CLIENTS, ROUNDS = 4, 20
 STEP = 2
 """The id that every client takes for free: the reset had the one before."""
 COUNTING = "tests.client.counting:QuickCounting"
-
-
-@pytest.fixture(autouse=True)
-def ledger() -> Iterator[None]:
-    LEDGER.clear()
-    yield
-    LEDGER.release_all()
 
 
 def connections(served: Served) -> int:

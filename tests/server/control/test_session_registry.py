@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,13 +26,6 @@ pytestmark = pytest.mark.anyio
 GRACE, IDLE, WARN_AFTER = 30.0, 100.0, 80.0
 TIMES: dict[str, Any] = {"grace_seconds": GRACE, "idle_seconds": IDLE, "warn_seconds": IDLE - WARN_AFTER}
 HELD = 7
-
-
-@pytest.fixture(autouse=True)
-def ledger() -> Iterator[None]:
-    LEDGER.clear()
-    yield
-    LEDGER.release_all()
 
 
 async def swept(sessions: SessionRegistry, clock: Clock, seconds: float) -> None:

@@ -35,13 +35,6 @@ HELD = 7
 """The number of the request that is held in these tests."""
 
 
-@pytest.fixture(autouse=True)
-def ledger() -> Iterator[None]:
-    LEDGER.clear()
-    yield
-    LEDGER.release_all()
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
     with serving(WITNESS, max_pending=2) as there:

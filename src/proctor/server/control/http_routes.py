@@ -309,13 +309,7 @@ def make_http_routes(
 
     `operating` brings the operator's routes, `viewing` those of the pages, where there are such.
     """
-    document = make_openapi_document(
-        description,
-        governed=operating is not None and operating.governed,
-        links=operating is not None and operating.links,
-        paths={} if viewing is None else viewing.paths,
-        schemas={} if viewing is None else viewing.schemas,
-    )
+    document = make_openapi_document(description, operating, viewing)
 
     async def health(request: Request) -> Response:
         if sessions.stopping:
@@ -366,41 +360,33 @@ async def _answer_http_error(request: Request, problem: Exception) -> Response:
 
 
 def make_openapi_document(
-    description: EnvDescription,
-    *,
-    governed: bool = False,
-    links: bool = False,
-    paths: Item | None = None,
-    schemas: Item | None = None,
+    description: EnvDescription, operating: OperatorRoutes | None = None, viewing: ExtraRoutes | None = None
 ) -> Item:
-    """Return the document.
-
-    The operator's routes are in it where episodes are governed, the one that leads to the pages where there are some, and
-    `paths` and `schemas` of those pages.
-    """
-    paths_found, known = _describe_pages(), Item()
-    security: Item = {"control": BEARER}
-    if governed or links:
+    """Return the document; the routes of `operating` and `viewing` are in it, as far as there are any."""
+    paths, schemas, security = _describe_pages(), Item(), Item(control=BEARER)
+    if operating is not None and (operating.governed or operating.links):
         security["operator"] = BEARER
-        paths_found["/metadata"]["get"]["security"] = [{"control": []}, {"operator": []}]
-    if governed:
+        paths["/metadata"]["get"]["security"] = [{"control": []}, {"operator": []}]
+    if operating is not None and operating.governed:
         for each in OPERATOR_QUERIES:
-            paths_found[each.path] = {"get": {**_answer(each.about, _refer_to_schema(each.says)), **OPERATOR}}
-        paths_found[WATCH_PATH] = {"get": _describe_watch()}
-        paths_found |= {action.path: {"post": _describe_action(action)} for action in OPERATOR_ACTIONS}
-        known |= _make_schemas()
-    if links:
+            paths[each.path] = {"get": {**_answer(each.about, _refer_to_schema(each.says)), **OPERATOR}}
+        paths[WATCH_PATH] = {"get": _describe_watch()}
+        paths |= {action.path: {"post": _describe_action(action)} for action in OPERATOR_ACTIONS}
+        schemas |= _make_schemas()
+    if operating is not None and operating.links:
         responses = {**SECURED, "413": _refusal("the body is too large")}
         link = {**_answer("A new address of the pages, good once.", _refer_to_schema(Link), responses), **OPERATOR}
-        paths_found |= {OPERATOR_LINK_PATH: {"post": link}, **(paths or {})}
-        _, own = msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)
-        known |= own | (schemas or {})
+        paths[OPERATOR_LINK_PATH] = {"post": link}
+        schemas |= msgspec.json.schema_components([Link, Problem], ref_template=REFERENCE)[1]
+    if viewing is not None:
+        paths |= viewing.paths
+        schemas |= viewing.schemas
     return {
         "openapi": "3.1.0",
         "info": {"title": f"proctor: {description.name}", "version": __version__, "description": ABOUT},
-        "components": {"securitySchemes": security, **({"schemas": known} if known else {})},
+        "components": {"securitySchemes": security, **({"schemas": schemas} if schemas else {})},
         "security": [{"control": []}],
-        "paths": paths_found,
+        "paths": paths,
     }
 
 

@@ -165,7 +165,7 @@ class SessionRegistry:
 
     def create_plain(self, outlet: Outlet) -> SessionChannel:
         """Return a channel for a client without hello; its session is opened by its first request."""
-        session = self._openings.create_plain()
+        session = self._openings.create(Open(), Encoding())
 
         async def prepare() -> None:
             await self._make_ready(session)

@@ -54,7 +54,6 @@ class Executor(ABC):
     `enforces_timeout`: an answer that takes longer than `timeout` seconds is given up here, and nobody else need watch it.
     """
 
-    kind: str
     immediate: bool = False
     enforces_timeout: bool = False
     timeout: float | None = None
@@ -99,8 +98,6 @@ class Executor(ABC):
 
 class LoopExecutor(Executor):
     """An adapter that works on the event loop."""
-
-    kind = "inline"
 
     def __init__(self, adapter: AnyAdapter, *, immediate: bool) -> None:
         self.immediate = immediate
@@ -158,8 +155,6 @@ async def _await_answer(answer: AnswerT | Awaitable[AnswerT]) -> AnswerT:
 
 class ThreadExecutor(Executor):
     """An adapter that was made, works and is closed on one thread of its own."""
-
-    kind = "thread"
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()

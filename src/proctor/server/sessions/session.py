@@ -11,8 +11,8 @@ Rule 3: when nobody can know where the episode stands (an exception inside, a ti
 import asyncio
 import logging
 import platform
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Final, TypeVar
@@ -317,7 +317,12 @@ class Session(SessionPosition):
             return
         self.closed = True
         self.rows.wake()
-        async with self._last_turn() as rested:
+        rested = False
+        # An agent's action that runs is finished first, if that takes no longer than a close may.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                rested = await self.turn.acquire()
+        try:
             executor, self._executor = self._executor, None
             if executor is not None and rested:
                 await close_executor(executor, CLOSE_SECONDS, session=self.name)
@@ -328,18 +333,8 @@ class Session(SessionPosition):
             at, episodes, steps = self._clock(), self.epoch, self.total_steps
             await self._note(SessionClosed(session=self.name, at=at, reason=reason, episodes=episodes, steps=steps))
             self._sealed = True
-
-    @asynccontextmanager
-    async def _last_turn(self) -> AsyncIterator[bool]:
-        """Let an agent's action that runs be finished first, if that takes no longer than a close may; say whether it is."""
-        held = False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                held = await self.turn.acquire()
-        try:
-            yield held
         finally:
-            if held:
+            if rested:
                 self.turn.release()
 
     async def _use_tool(

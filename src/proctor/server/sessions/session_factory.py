@@ -42,19 +42,14 @@ class SessionFactory:
         self._boot = boot
         self._wall = wall
 
-    def create(self, wish: Open, encoding: Encoding, resume: str) -> Session:
-        """Return a session for a client that said hello, or refuse what is not served; `resume` is its token's digest."""
+    def create(self, wish: Open, encoding: Encoding, resume: str = "") -> Session:
+        """Return a session, or refuse what is not served; `resume` is its token's digest, empty without hello."""
         spec = self._opening_for(wish, encoding)
         own, asked = self._settings.step_timeout_seconds, wish.step_timeout_seconds
         timeout = own if asked is None else asked if own is None else min(own, asked)
         session = self._make(secrets.token_hex(NAME_BYTES), spec, timeout, resume=resume)
         session.shared = wish.shared
         return session
-
-    def create_plain(self) -> Session:
-        """Return a session for a client without hello."""
-        spec = self._opening_for(Open(), Encoding())
-        return self._make(secrets.token_hex(NAME_BYTES), spec, self._settings.step_timeout_seconds, resume="")
 
     def recreate(self, opened: SessionOpened) -> Session:
         """Return a session as it was when it was opened, with what is served now."""

@@ -61,7 +61,6 @@ class ProcessHandle(Protocol):
 class WorkerExecutor(Executor):
     """An adapter in another process."""
 
-    kind = "process"
     enforces_timeout = True
 
     def __init__(
