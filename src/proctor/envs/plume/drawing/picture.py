@@ -9,32 +9,25 @@ import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
+from PIL import Image, ImageDraw
 
 from proctor.envs.drawing.raster import (
     BORDER,
     GROUND,
     MARK,
     SHADE,
-    Brush,
     Colour,
     Floats,
-    Ink,
     Picture,
     Point,
-    apply_ink,
-    blend,
-    disc,
-    distance_to_line,
-    polygon,
+    Sketch,
     read_part,
-    ring,
-    rotate,
-    stamp,
+    surround,
 )
 from proctor.envs.plume.fields import Array, compute_advected_values, compute_gaussian_values, compute_puff_values
 from proctor.errors import RenderingError
@@ -44,7 +37,8 @@ NARROW: Final = 48  # pixels of the shorter side at least; a narrower grid is st
 MARGIN: Final = 8
 CELL_LINES: Final = 14.0  # cells of at least so many pixels are told apart by lines
 COARSE: Final = 4  # a changing field is evaluated at every fourth pixel; divides INNER and NARROW
-TRAIL_PIECE: Final = 6.0  # pixels; the trail is cut into pieces that fit a window of 11 by 11
+OUTLINE: Final = 1.5  # pixels of shade around a mark
+TRAIL_SMOOTH: Final = 2  # how much larger the trail is drawn
 TRAIL_LENGTH: Final = 6_000.0  # pixels; what is older is not drawn
 TONE: Final = 80.0
 
@@ -66,9 +60,8 @@ AGENT: Final[Mapping[str, Colour]] = {
 }
 
 
-_DART: Final = np.array(((1.0, 0.0), (-0.8, 0.72), (-0.42, 0.0), (-0.8, -0.72)))
-_ARROW: Final = np.array(((1, 0), (0.2, 0.5), (0.2, 0.16), (-1, 0.16), (-1, -0.16), (0.2, -0.16), (0.2, -0.5)))
-_ACROSS, _DOWN = (side.reshape(1, -1) for side in np.meshgrid(*[np.arange(11, dtype=np.float32)] * 2))
+_DART: Final = ((1.0, 0.0), (-0.8, 0.72), (-0.42, 0.0), (-0.8, -0.72))
+_ARROW: Final = ((1.0, 0.0), (0.2, 0.5), (0.2, 0.16), (-1.0, 0.16), (-1.0, -0.16), (0.2, -0.16), (0.2, -0.5))
 
 
 class PlumeStatic(msgspec.Struct, frozen=True):
@@ -121,18 +114,14 @@ class PlumeLayout:
         return pixels[:across] / self.cell[0] - 0.5, pixels[:up] / self.cell[1] - 0.5
 
 
-_PLATE: Final = Brush(SHADE, 0.55, outline=1.0, shade=0.35)
-_WIND: Final = Brush(TRAIL, outline=0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class PlumeBackdrop:
-    """The part of the pictures that an episode's frames share; `backdrop` has the field if it never changes."""
+    """The part of the pictures that an episode's frames share; if its field never changes, `backdrop` has it and the marks."""
 
     static: PlumeStatic
     layout: PlumeLayout
     backdrop: Picture
-    marks: tuple[Ink, ...]
+    marks: Image.Image | None
 
 
 def read_scene(scene: Mapping[str, Any]) -> tuple[PlumeStatic, PlumeFrame]:
@@ -156,15 +145,20 @@ def draw(scene: Mapping[str, Any]) -> Picture:
     """Return the picture of a scene: a fresh uint8 array of shape (height, width, 3), both even."""
     static, frame = read_scene(scene)
     stage = _draw_backdrop(msgspec.msgpack.encode(static, order="sorted"), frame.field is not None)
-    picture = stage.backdrop.copy()
+    picture = stage.backdrop
     if frame.field is not None:
+        picture = picture.copy()
         coordinates = stage.layout.coordinates(COARSE)
         bright = tone(paint_field(stage.static.field, frame.field, stage.static.source, *coordinates))
         _inside(picture)[:] = _shade(_upscale(_upscale(bright[::-1].T.astype(np.float32)).T))
-    moving = (_trail(stage.layout, frame.trail), *_wind(stage.layout, frame.wind), *_agent(stage.layout, frame))
-    for ink in (*stage.marks, *moving):
-        apply_ink(picture, ink)
-    return picture
+    image = Image.fromarray(picture)
+    if stage.marks is not None:
+        image.paste(stage.marks, (0, 0), stage.marks)
+    _draw_trail(image, stage.layout, frame.trail)
+    if frame.wind is not None:
+        _draw_wind(image, stage.layout, frame.wind)
+    _draw_agent(image, stage.layout, frame)
+    return np.array(image)
 
 
 @lru_cache(maxsize=16)
@@ -175,13 +169,14 @@ def _draw_backdrop(key: bytes, changing: bool) -> PlumeBackdrop:
     layout = PlumeLayout(width + 2 * MARGIN, height + 2 * MARGIN, cell)
     backdrop = np.full((layout.height, layout.width, 3), GROUND, np.uint8)
     backdrop[MARGIN - 1 : 1 - MARGIN, MARGIN - 1 : 1 - MARGIN] = BORDER
-    marks = (_cell_lines(static, layout), *_goal(static, layout))
+    marks = _draw_marks(static, layout)
     if not changing:
         _inside(backdrop)[:] = tint(paint_field(static.field, None, static.source, *layout.coordinates()))[::-1]
-        for ink in marks:
-            apply_ink(backdrop, ink)
+        image = Image.fromarray(backdrop)
+        image.paste(marks, (0, 0), marks)
+        backdrop = np.array(image)
     backdrop.setflags(write=False)
-    return PlumeBackdrop(static, layout, backdrop, marks if changing else ())
+    return PlumeBackdrop(static, layout, backdrop, marks if changing else None)
 
 
 def _inside(picture: Picture) -> Picture:
@@ -201,21 +196,24 @@ def _shade(bright: Floats) -> Picture:
     return _PALETTE.take((bright * 255.0 + 0.5).astype(np.uint8), axis=0)
 
 
-def _cell_lines(static: PlumeStatic, layout: PlumeLayout) -> Ink:
-    ruled = np.zeros((layout.height, layout.width), bool)
-    for axis, (cells, size) in enumerate(zip(static.grid, layout.cell, strict=True)):
-        if size >= CELL_LINES:
-            edges = np.rint(np.arange(1, cells) * size).astype(np.intp)
-            _inside(ruled.T if axis == 0 else ruled[::-1])[edges] = True
-    at = np.flatnonzero(ruled)
-    return blend(at, np.full(at.shape, 0.07), np.zeros(at.shape), MARK)
-
-
-def _goal(static: PlumeStatic, layout: PlumeLayout) -> tuple[Ink, ...]:
+def _draw_marks(static: PlumeStatic, layout: PlumeLayout) -> Image.Image:
+    """Return the lines between cells, and the goal."""
+    sketch = Sketch(layout.width, layout.height)
+    (across, down), (right, bottom) = layout.cell, (layout.width - MARGIN, layout.height - MARGIN)
+    columns = [MARGIN + round(cell * across) + 0.5 for cell in range(1, static.grid[0]) if across >= CELL_LINES]
+    rows = [bottom - round(cell * down) - 0.5 for cell in range(1, static.grid[1]) if down >= CELL_LINES]
+    edges = [(x, MARGIN, x, bottom) for x in columns] + [(MARGIN, y, right, y) for y in rows]
+    sketch.lines(edges, MARK, 0.07, 1.0)
     place = layout.place(*static.source)
-    radii = _radii(static, layout)
-    circle, dot = partial(ring, radii=radii, half=0.9), partial(disc, radius=2.6)
-    return stamp(layout, place, max(radii) + 4.0, circle, Brush(MARK)), stamp(layout, place, 6.0, dot, Brush(MARK))
+    _draw_ring(sketch, place, _radii(static, layout), 0.9, MARK)
+    sketch.ellipse(surround(place, (2.6, 2.6), OUTLINE), SHADE, 0.75)
+    sketch.ellipse(surround(place, (2.6, 2.6)), MARK)
+    return sketch.image
+
+
+def _draw_ring(sketch: Sketch, place: Point, radii: Point, half: float, colour: Colour) -> None:
+    for grown, ink, opacity in ((half + OUTLINE, SHADE, 0.75), (half, colour, 1.0)):
+        sketch.ellipse(surround(place, radii, grown), ink, opacity, line=2 * grown)
 
 
 def _radii(static: PlumeStatic, layout: PlumeLayout) -> Point:
@@ -230,62 +228,52 @@ def _radii(static: PlumeStatic, layout: PlumeLayout) -> Point:
     return min(wide, 0.92 * far_x), min(high, 0.92 * far_y)
 
 
-def _agent(layout: PlumeLayout, frame: PlumeFrame) -> tuple[Ink, ...]:
-    place, brush, size = layout.place(*frame.agent.at), Brush(AGENT[frame.state]), layout.arrow
-    arrow = partial(polygon, corners=rotate(_DART * size, math.radians(frame.agent.heading)))
-    body = stamp(layout, place, size + 4.0, arrow, brush)
-    if frame.state == "ready":
-        return (body,)
-    circle = partial(ring, radii=(size + 5.0, size + 5.0), half=1.2)
-    return body, stamp(layout, place, size + 10.0, circle, brush)
+def _draw_agent(picture: Image.Image, layout: PlumeLayout, frame: PlumeFrame) -> None:
+    colour, size, at = AGENT[frame.state], layout.arrow, layout.place(*frame.agent.at)
+    reach = math.ceil(size) + 10
+    left, top = int(at[0]) - reach, int(at[1]) - reach
+    sketch, place = Sketch(2 * reach + 1, 2 * reach + 1), (at[0] - left, at[1] - top)
+    corners = _turn(_DART, size, math.radians(frame.agent.heading), place)
+    sketch.polygon(corners, SHADE, 0.75, grown=OUTLINE)
+    sketch.polygon(corners, colour)
+    if frame.state != "ready":
+        _draw_ring(sketch, place, (size + 5.0, size + 5.0), 1.2, colour)
+    picture.paste(sketch.image, (left, top), sketch.image)
 
 
-def _wind(layout: PlumeLayout, wind: Point | None) -> tuple[Ink, ...]:
-    if wind is None:
-        return ()
+def _draw_wind(picture: Image.Image, layout: PlumeLayout, wind: Point) -> None:
     radius = min(18.0, min(layout.width, layout.height) / 6.0)
-    place = (layout.width - MARGIN - radius - 5.0, MARGIN + radius + 5.0)
+    side = math.ceil(2 * radius) + 4
+    sketch, place = Sketch(side, side), (side / 2.0, side / 2.0)
+    sketch.ellipse(surround(place, (radius, radius), 1.0), SHADE, 0.35)
+    sketch.ellipse(surround(place, (radius, radius)), SHADE, 0.55)
     length = radius * 0.9 * math.tanh(0.4 + math.hypot(*wind)) if any(wind) else 0.0
-    arrow = partial(polygon, corners=rotate(_ARROW * length, math.atan2(wind[1], wind[0])))
-    plate, sign = partial(disc, radius=radius), arrow if length else partial(disc, radius=2.0)
-    return stamp(layout, place, radius + 3.0, plate, _PLATE), stamp(layout, place, radius + 2.0, sign, _WIND)
+    if length:
+        sketch.polygon(_turn(_ARROW, length, math.atan2(wind[1], wind[0]), place), TRAIL)
+    else:
+        sketch.ellipse(surround(place, (2.0, 2.0)), TRAIL)
+    picture.paste(sketch.image, (layout.width - MARGIN - side - 3, MARGIN + 3), sketch.image)
 
 
-def _trail(layout: PlumeLayout, trail: list[Point]) -> Ink:
-    """Return the ink of the trail; a pixel takes the strongest of the pieces that cross it."""
-    x, y, dx, dy, strength = _pieces(np.array([layout.place(*cell) for cell in trail], np.float32).reshape(-1, 2))
-    columns, rows = np.floor(x + dx / 2.0 - 5.0) + _ACROSS, np.floor(y + dy / 2.0 - 5.0) + _DOWN
-    cover = np.clip(1.4 - distance_to_line(columns + 0.5 - x, rows + 0.5 - y, dx, dy), 0.0, 1.0) * strength
-    seen = (cover > 0.0) & (columns >= 0) & (columns < layout.width) & (rows >= 0) & (rows < layout.height)
-    layer = np.zeros((layout.height, layout.width), np.float32)
-    np.maximum.at(layer.reshape(-1), (rows * layout.width + columns)[seen].astype(np.intp), cover[seen])
-    dark = _spread(layer)
-    at = np.flatnonzero(dark)
-    fill = layer.reshape(-1)[at]
-    return blend(at, fill, 0.5 * dark.reshape(-1)[at], TRAIL)
+def _turn(corners: tuple[Point, ...], size: float, angle: float, place: Point) -> list[Point]:
+    """Return the corners, `size` pixels to a unit, turned by `angle` (radians, y up) around `place`."""
+    cos, sin = size * math.cos(angle), size * math.sin(angle)
+    return [(place[0] + x * cos - y * sin, place[1] - x * sin - y * cos) for x, y in corners]
 
 
-def _pieces(points: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return where the trail's short pieces start, how far they go and how strong they are, as columns (n, 1)."""
-    start, way = points[:-1], np.diff(points, axis=0)
-    length = np.hypot(way[:, 0], way[:, 1])
-    kept = (length > 0.0) & (length[::-1].cumsum()[::-1] <= TRAIL_LENGTH)
-    strength = np.linspace(0.0, 1.0, int(kept.sum()) + 1, dtype=np.float32)[1:] ** 1.5 * 0.7 + 0.25
-    parts = np.ceil(length[kept] / TRAIL_PIECE).astype(np.intp)
-    owner = np.repeat(np.arange(len(parts)), parts)
-    number = np.arange(len(owner)) - (parts.cumsum() - parts)[owner]
-    step = (way[kept] / parts[:, None]).astype(np.float32)[owner]
-    begin = start[kept][owner] + step * number[:, None].astype(np.float32)
-    return begin[:, :1], begin[:, 1:], step[:, :1], step[:, 1:], strength[owner, None]
-
-
-def _spread(layer: Floats) -> Floats:
-    """Return `layer` with every pixel as strong as the strongest of it and its four neighbours."""
-    wide = layer.copy()
-    for near, far in ((np.s_[1:], np.s_[:-1]), (np.s_[:-1], np.s_[1:])):
-        np.maximum(wide[near], layer[far], out=wide[near])
-        np.maximum(wide[:, near], layer[:, far], out=wide[:, near])
-    return wide
+def _draw_trail(picture: Image.Image, layout: PlumeLayout, trail: list[Point]) -> None:
+    """Draw the newest part of the trail, the stronger the newer."""
+    points = np.array([layout.place(*cell) for cell in trail]).reshape(-1, 2)
+    length = np.hypot(*np.diff(points, axis=0).T)
+    kept = np.flatnonzero((length > 0.0) & (length[::-1].cumsum()[::-1] <= TRAIL_LENGTH))
+    strength = np.linspace(0.0, 1.0, len(kept) + 1)[1:] ** 1.5 * 0.7 + 0.25
+    lines = (TRAIL_SMOOTH * np.concatenate((points[kept], points[kept + 1]), axis=1)).tolist()
+    for colour, width, share in ((SHADE, 3.8, 0.5), (TRAIL, 1.8, 1.0)) if lines else ():
+        mask = Image.new("L", (TRAIL_SMOOTH * layout.width, TRAIL_SMOOTH * layout.height))
+        pen = ImageDraw.Draw(mask)
+        for line, ink in zip(lines, np.rint(255 * share * strength).astype(int).tolist(), strict=True):
+            pen.line(line, ink, round(TRAIL_SMOOTH * width))
+        picture.paste(colour, (0, 0), mask.reduce(TRAIL_SMOOTH))
 
 
 _STOPS, _COLOURS = zip(*ANCHORS, strict=True)

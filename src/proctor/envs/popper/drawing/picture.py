@@ -21,12 +21,12 @@ from proctor.envs.drawing.raster import (
     GROUND,
     MARK,
     SHADE,
-    Box,
     Colour,
     Picture,
     Point,
     Sketch,
     load_font,
+    surround,
 )
 from proctor.envs.popper.drawing.scene import (
     AMBER,
@@ -78,21 +78,15 @@ class CellSize:
         return min(REACH, self.height // 2)
 
 
-def _surround(middle: Point, half: Point, by: float = 0.0) -> Box:
-    """Return the box around `middle`, grown by some pixels on each side."""
-    (x, y), (across, down) = middle, half
-    return x - across - by, y - down - by, x + across + by, y + down + by
-
-
 def draw_block(sketch: Sketch, cell: CellSize, middle: Point, value: int) -> None:
     """Draw a block: a dark lip, the face, light from above, and the number."""
     (across, down), (x, y), colour = cell.half, middle, BLOCKS[value]
     lip = max(1.0, 0.06 * cell.height)
     face = (x, y - lip / 2.0)
     red, green, blue = (int(0.55 * part) for part in colour)
-    sketch.slab(_surround(middle, cell.half), cell.radius, (red, green, blue))
-    sketch.slab(_surround(face, (across, down - lip / 2.0)), cell.radius, colour)
-    light = _surround((x, y - down * 0.52), (across - 2.0, down * 0.36))
+    sketch.slab(surround(middle, cell.half), cell.radius, (red, green, blue))
+    sketch.slab(surround(face, (across, down - lip / 2.0)), cell.radius, colour)
+    light = surround((x, y - down * 0.52), (across - 2.0, down * 0.36))
     sketch.slab(light, cell.radius * 0.8, WHITE, 0.13)
     sketch.text(face, str(value), max(7, round(0.5 * cell.height)), digit_colour(value))
 
@@ -108,7 +102,7 @@ def make_tiles(cell: CellSize, tint: Colour | None = None) -> Picture:
     for slot in (SLOT, DANGER_SLOT):
         for value in range(VALUES):
             sketch = Sketch(cell.width, cell.height)
-            sketch.slab(_surround(middle, cell.half), cell.radius, slot)
+            sketch.slab(surround(middle, cell.half), cell.radius, slot)
             if value:
                 draw_block(sketch, cell, middle, value)
             tile = Image.new("RGB", sketch.image.size, GROUND)
@@ -129,7 +123,7 @@ def make_held_sprite(cell: CellSize, value: int) -> Image.Image:
     frame = 2.0 if cell.height >= 20 else 1.0
     glow = [(1.0 + (cell.reach - 3.0) * layer / GLOW, BLOCKS[value], 0.16) for layer in range(GLOW, 0, -1)]
     for grown, colour, opacity in (*glow, (frame, WHITE, 1.0)):
-        sketch.slab(_surround(middle, cell.half, grown), cell.radius + grown, colour, opacity)
+        sketch.slab(surround(middle, cell.half, grown), cell.radius + grown, colour, opacity)
     draw_block(sketch, cell, middle, value)
     tall = max(2.0, 0.4 * cell.reach)
     corners = [(middle[0] + tall * x, height - tall * y) for x, y in ((-1.2, 0.3), (0.0, 1.7), (1.2, 0.3))]
@@ -142,10 +136,10 @@ def make_burst_sprite(cell: CellSize, value: int) -> Image.Image:
     """Return the outline of a block that has popped, fading outwards, with rays."""
     width, height = cell.width + 2 * cell.reach, cell.height + 2 * cell.reach
     sketch, middle, colour = Sketch(width, height), (width / 2.0, height / 2.0), BLOCKS[value]
-    sketch.slab(_surround(middle, cell.half, -1.0), cell.radius, colour, 0.14)
+    sketch.slab(surround(middle, cell.half, -1.0), cell.radius, colour, 0.14)
     for share, opacity in ((0.0, 0.9), (0.38, 0.4), (0.76, 0.16)):
         grown = share * (cell.reach - 2.0)
-        sketch.slab(_surround(middle, cell.half, grown), cell.radius + grown, colour, opacity, line=1.6)
+        sketch.slab(surround(middle, cell.half, grown), cell.radius + grown, colour, opacity, line=1.6)
     rays = []
     for ray in range(RAYS):
         angle = math.tau * ray / RAYS
