@@ -1,4 +1,4 @@
-"""Episodes: played as the seeds say, summed up with honest intervals."""
+"""Episodes are played as the seeds say and summed up with honest intervals, by policies that are found by name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.envs.evaluation import (
+    GENERAL_POLICIES,
     EpisodeResult,
+    RandomPolicy,
+    find_policies,
     make_policy,
     mean_interval,
     play_episode,
@@ -22,7 +26,10 @@ from proctor.envs.evaluation import (
     summarize,
     wilson_interval,
 )
+from proctor.envs.plume import policies as plume_policies
 from proctor.envs.plume.env import PlumeSearchEnv
+from proctor.envs.popper import policies as popper_policies
+from proctor.envs.popper.env import ContractColumnPopperEnv
 from proctor.errors import ValidationError
 
 
@@ -40,14 +47,6 @@ class Straight:
     def act(self, observation: Any) -> int:
         self.seen.append(observation)
         return self.action
-
-
-def test_episodes_know_no_environment_of_their_own() -> None:
-    code = "import sys; import proctor.envs.evaluation; print([m for m in sys.modules if m.startswith('proctor.envs.plume')])"
-
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
-
-    assert process.stdout == "[]\n"
 
 
 def test_an_episode_is_played_to_its_end() -> None:
@@ -164,14 +163,11 @@ def test_a_summary_counts_only_successful_episodes_as_ways_to_the_goal() -> None
     assert total.success_rate.value == total.mean_return.value == 0.75
 
 
-def test_no_success_has_no_steps_to_the_goal() -> None:
+def test_no_success_has_no_steps_to_the_goal_and_nothing_cannot_be_summed_up() -> None:
     total = summarize([a_result(steps=5, success=False)])
 
     assert total.median_steps_to_goal is total.mean_steps_to_goal is None
     assert total.success_rate == wilson_interval(0, 1)
-
-
-def test_nothing_cannot_be_summed_up() -> None:
     with pytest.raises(ValidationError, match="nothing to sum up"):
         summarize([])
 
@@ -208,3 +204,102 @@ def test_the_mean_of_one_value_has_no_interval() -> None:
     interval = mean_interval([3.0])
 
     assert (interval.value, interval.low, interval.high) == (3.0, None, None)
+
+
+class Odd(gym.Env[Any, Any]):
+    """Has an attribute of that name which means something else."""
+
+    policies = 3
+    action_space = spaces.Discrete(2)
+
+
+def test_policies_by_name_import_no_environment_before_one_is_there() -> None:
+    code = (
+        "import sys; import proctor.envs.evaluation; print([m for m in sys.modules if m.startswith('proctor.envs.p')])"
+    )
+
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+
+    assert process.stdout == "[]\n"
+
+
+def test_an_environment_has_the_policies_of_its_folder() -> None:
+    class Own(PlumeSearchEnv):
+        """A user's own."""
+
+    assert find_policies(gym.wrappers.TimeLimit(Own(), 3)) is plume_policies.POLICIES
+    assert find_policies(ContractColumnPopperEnv()) is popper_policies.POLICIES
+
+
+def test_any_other_environment_has_the_random_policy_alone() -> None:
+    with gym.make("CartPole-v1") as env:
+        assert find_policies(env) is GENERAL_POLICIES
+    assert find_policies(Odd()) is GENERAL_POLICIES
+    assert list(GENERAL_POLICIES) == ["random"]
+
+
+def test_every_policy_of_ours_is_made_by_its_name() -> None:
+    env = PlumeSearchEnv()
+
+    kinds = {name: type(make_policy(name, env)).__name__ for name in find_policies(env)}
+
+    assert kinds == {
+        "random": "RandomPolicy",
+        "gradient_greedy": "GradientGreedy",
+        "run_tumble": "RunTumble",
+        "surge_cast": "SurgeCast",
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "known"),
+    [(PlumeSearchEnv(), "one of random, gradient_greedy, run_tumble, surge_cast"), (Odd(), "one of random")],
+    ids=["ours", "another"],
+)
+def test_an_unknown_policy_is_refused_with_those_that_the_environment_has(env: gym.Env[Any, Any], known: str) -> None:
+    with pytest.raises(ValidationError, match=f"unknown policy of {type(env).__name__}") as caught:
+        make_policy("clever", env)
+
+    assert (caught.value.found, caught.value.expected) == ("clever", known)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=-1),
+        spaces.MultiDiscrete([2, 5]),
+        spaces.Box(-2.0, 2.0, (3,), np.float32),
+        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiBinary(3)}),
+    ],
+    ids=str,
+)
+def test_random_acts_in_any_space_and_leaves_the_spaces_own_generator_alone(space: spaces.Space[Any]) -> None:
+    space.seed(1)
+    before = str(space.np_random.bit_generator.state)
+    policy = RandomPolicy(space)
+
+    def five(seed: int) -> list[str]:
+        policy.reset(seed)
+        taken = [policy.act(None) for _ in range(5)]
+        assert all(space.contains(action) for action in taken)
+        return [str(action) for action in taken]
+
+    assert five(7) == five(7)
+    assert len({str(five(seed)) for seed in range(20)}) > 1
+    assert str(space.np_random.bit_generator.state) == before
+
+
+def test_the_random_policy_stays_the_one_whose_figures_are_published() -> None:
+    policy = RandomPolicy(spaces.Discrete(4))
+    policy.reset(0)
+
+    assert [int(policy.act(None)) for _ in range(12)] == [2, 2, 0, 0, 3, 3, 3, 1, 2, 0, 0, 0]
+
+
+@given(seed=st.integers(0, 2**31 - 1), size=st.integers(1, 9))
+def test_random_is_a_function_of_its_seed_alone(seed: int, size: int) -> None:
+    one, other = (RandomPolicy(spaces.Discrete(size)) for _ in range(2))
+    one.reset(seed)
+    other.reset(seed)
+
+    assert [one.act(None) for _ in range(5)] == [other.act("anything") for _ in range(5)]

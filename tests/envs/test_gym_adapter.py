@@ -22,10 +22,8 @@ from proctor.envs.gym_adapter import (
     AdaptedObservation,
     GymEnvironment,
     is_quick,
-    parse_reward,
     render_scene,
 )
-from proctor.envs.settings import make_env
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.arrays import unpack_array
 from proctor.models.events import SessionOpened
@@ -173,9 +171,11 @@ def test_info_becomes_metadata_as_far_as_json_goes() -> None:
 def test_a_reward_is_a_float_whatever_number_it_was(reward: Any, expected: float) -> None:
     env = Echo()
     env.reward = reward
+    env.flags = (np.bool_(True), np.bool_(False))
 
     answer = act(GymEnvironment(env), '{"action": 0}')
 
+    assert (answer.terminated, answer.truncated, answer.done) == (True, False, True)
     assert type(answer.reward) is float
     assert answer.reward == expected
 
@@ -189,11 +189,6 @@ def test_a_reward_that_is_no_finite_number_is_the_environments_fault(reward: Any
     with pytest.raises(ComponentError, match="reward"):
         act(environment, '{"action": 0}')
     assert environment.state.step_count == 0
-
-
-@given(number=st.floats(allow_nan=False, allow_infinity=False))
-def test_a_finite_reward_is_never_changed(number: float) -> None:
-    assert parse_reward(np.float64(number)) == number
 
 
 def test_an_observation_of_another_shape_is_the_environments_fault() -> None:
@@ -213,15 +208,6 @@ def test_an_observation_beyond_its_bounds_is_passed_on_and_read_back() -> None:
 
     assert written == b'{"observation":[2.0,"NaN"]}'
     assert identical(environment.observation_type.model_validate_json(written).observation, env.seen)
-
-
-def test_flags_of_numpy_are_plain_flags() -> None:
-    env = Echo()
-    env.flags = (np.bool_(True), np.bool_(False))
-
-    answer = act(GymEnvironment(env), '{"action": 0}')
-
-    assert (answer.terminated, answer.truncated, answer.done) == (True, False, True)
 
 
 def test_options_reach_the_next_reset_and_no_other() -> None:
@@ -296,15 +282,6 @@ def test_an_environment_says_what_it_is() -> None:
     assert (bare.name, bare.version) == ("Echo", "0")
     assert bare.description == "An environment that observes what it is told to."
     assert bare.spaces == (Discrete(3), Box(0, 1, (2,), np.float32))
-
-
-def test_an_environment_without_a_description_says_nothing() -> None:
-    class Silent(Echo):
-        pass
-
-    Silent.__doc__ = None
-
-    assert GymEnvironment(Silent()).description == ""
 
 
 @pytest.mark.parametrize(
@@ -422,15 +399,10 @@ def test_an_author_says_in_metadata_what_agents_see() -> None:
     env = Echo()
     env.metadata = {"agent_info": ["score"], "shows_reward": True, "max_agents": 2}
 
-    adapted = GymEnvironment(env)
+    adapted, plain = GymEnvironment(env), GymEnvironment(Echo())
 
+    assert (plain.agent_info, plain.shows_reward, plain.max_agents) == ((), False, 1)
     assert (adapted.agent_info, adapted.shows_reward, adapted.max_agents) == (("score",), True, 2)
-
-
-def test_without_a_word_agents_see_nothing_beside_the_observation() -> None:
-    adapted = GymEnvironment(Echo())
-
-    assert (adapted.agent_info, adapted.shows_reward, adapted.max_agents) == ((), False, 1)
 
 
 @pytest.mark.parametrize("metadata", [{"agent_info": "score"}, {"agent_info": [1]}, {"max_agents": 0}])
@@ -513,14 +485,6 @@ def test_grey_pictures_and_views_of_larger_ones_are_taken() -> None:
 @pytest.mark.parametrize("mode", [None, "ansi"])
 def test_without_the_mode_nothing_is_drawn(mode: str | None) -> None:
     assert render_scene(Painter(AssertionError("drawn"), mode), begins=True) is None
-
-
-def test_an_environment_of_ours_keeps_its_own_scene() -> None:
-    env = make_env("proctor/PlumeSearch-v0", {"render_mode": "rgb_array"})
-    environment = GymEnvironment(env)
-    environment.reset(seed=1)
-
-    assert environment.scene(begins=True)["environment"] == "plume"
 
 
 def test_an_episode_with_pixels_comes_out_the_same_again(tmp_path: Path) -> None:

@@ -210,14 +210,6 @@ def test_a_spec_survives_json_and_makes_the_same_environment() -> None:
     assert [env.step(1)[0].tolist() for _ in range(5)] == [again.step(1)[0].tolist() for _ in range(5)]
 
 
-def test_the_registered_spec_itself_survives_json() -> None:
-    spec = registry[ID]
-
-    again = EnvSpec.from_json(spec.to_json())
-
-    assert again == spec
-
-
 @pytest.fixture
 def film(tmp_path: Path) -> str:
     """Return the path of a movie on a grid of 9 x 7 cells."""

@@ -76,19 +76,36 @@ def test_a_module_without_a_package_is_its_own_file_alone() -> None:
     assert digest_environment(Adding()) == digest
 
 
-def test_every_source_of_the_highest_package_counts(package: Package) -> None:
+STRANGERS = [f"own/{name}/a.py" for name in (".hidden", "site-packages", "node_modules", "venv/lib", "examples")]
+
+
+@pytest.mark.parametrize(
+    ("module", "files", "outside", "inside"),
+    [
+        ("own.deep.env", ["own/__init__.py", "own/deep/__init__.py"], ["own/notes.txt", "outside.py"], "own/x.py"),
+        ("own.projects.env", [], ["own/x.py", "own/projects/other.py"], "own/projects/env.py"),
+        ("own.inner", ["own/inner/__init__.py"], ["own/x.py"], "own/inner/y.py"),
+        ("own", ["__init__.py", "own/__init__.py"], ["__init__.py"], "own/x.py"),
+        ("own", ["own/__init__.py", "own/venv/pyvenv.cfg"], STRANGERS, "own/__init__.py"),
+    ],
+    ids=["highest package", "no regular package", "package below such a folder", "mark above", "other people's code"],
+)
+def test_every_source_of_the_highest_regular_package_counts_and_nothing_else(
+    package: Package, module: str, files: list[str], outside: list[str], inside: str
+) -> None:
+    place = module.replace(".", "/")
     folder = package(
-        "here", {"own_thing/__init__.py": "", "own_thing/deep/__init__.py": "", "own_thing/deep/env.py": CLASS}
+        "here", dict.fromkeys([*files, *([] if f"{place}/__init__.py" in files else [f"{place}.py"])], CLASS)
     )
+    before = digest_of(module)
+    for name in outside:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("changed = True")
 
-    before = digest_of("own_thing.deep.env")
-    (folder / "own_thing" / "physics.py").write_text("x = 1")
-    after = digest_of("own_thing.deep.env")
-    (folder / "own_thing" / "notes.txt").write_text("no source")
-    (folder / "outside.py").write_text("x = 2")
+        assert digest_of(module) == before
 
-    assert before != after
-    assert digest_of("own_thing.deep.env") == after
+    (folder / inside).write_text(f"{CLASS}changed = True")
+    assert digest_of(module) != before
 
 
 def test_a_file_that_is_renamed_is_another_source(package: Package) -> None:
@@ -108,49 +125,6 @@ def test_the_place_of_a_package_says_nothing(package: Package) -> None:
     package("there", dict(reversed(files.items())))
 
     assert digest_of("own_place") == here
-
-
-def test_a_folder_that_is_no_regular_package_is_never_walked(package: Package) -> None:
-    folder = package("home", {"own_home/projects/env.py": CLASS, "own_home/projects/other.py": "", "own_home/x.py": ""})
-
-    before = digest_of("own_home.projects.env")
-    for name in ("own_home/x.py", "own_home/projects/other.py"):
-        (folder / name).write_text("changed = True")
-
-    assert digest_of("own_home.projects.env") == before
-
-
-def test_a_regular_package_below_such_a_folder_is_walked_and_no_more(package: Package) -> None:
-    folder = package("home", {"own_space/inner/__init__.py": CLASS, "own_space/x.py": "", "own_space/inner/y.py": ""})
-
-    before = digest_of("own_space.inner")
-    (folder / "own_space/x.py").write_text("changed = True")
-    same = digest_of("own_space.inner")
-    (folder / "own_space/inner/y.py").write_text("changed = True")
-
-    assert before == same != digest_of("own_space.inner")
-
-
-def test_a_folder_with_a_mark_above_the_package_is_not_part_of_it(package: Package) -> None:
-    folder = package("marked", {"__init__.py": "", "own_marked/__init__.py": CLASS})
-
-    before = digest_of("own_marked")
-    (folder / "__init__.py").write_text("changed = True")
-
-    assert digest_of("own_marked") == before
-
-
-@pytest.mark.parametrize(
-    "stranger", [".hidden/a.py", "site-packages/a.py", "node_modules/a.py", "venv/lib/a.py", "examples/a.py"]
-)
-def test_other_peoples_code_inside_a_package_is_not_walked(package: Package, stranger: str) -> None:
-    folder = package("here", {"own_guests/__init__.py": CLASS, "own_guests/venv/pyvenv.cfg": ""})
-
-    before = digest_of("own_guests")
-    (folder / "own_guests" / stranger).parent.mkdir(parents=True, exist_ok=True)
-    (folder / "own_guests" / stranger).write_text("x = 1")
-
-    assert digest_of("own_guests") == before
 
 
 @pytest.mark.system

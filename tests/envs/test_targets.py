@@ -63,23 +63,6 @@ def test_settings_reach_the_constructor(text: str) -> None:
     assert diary("settings").methods()[-2:] == ["reset", "step"]
 
 
-def test_a_setting_of_a_plume_search_is_a_key_of_its_configuration() -> None:
-    environment: Any = Target("proctor/PlumeSearch-v0", {"max_steps": 1}).make()
-
-    environment.reset(seed=1)
-
-    assert environment.step(environment.action_type(action=0)).truncated
-
-
-def test_every_environment_is_a_new_one() -> None:
-    target = Target(f"{HERE}:Counting", {"key": "new ones"})
-
-    first, second = target.make(), target.make()
-
-    assert first is not second
-    assert diary("new ones").made == 2
-
-
 def test_making_does_not_change_the_target() -> None:
     values: dict[str, Any] = {"max_steps": 3, "plume": {"type": "gaussian"}}
     target = Target("proctor/PlumeSearch-v0", values)

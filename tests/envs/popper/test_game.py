@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.contracts.chance import Stream, derive_key
-from proctor.envs.popper.game import COLUMN_FULL, NOBODY, NOTHING_THERE, Board, run_length
+from proctor.envs.popper.game import NOBODY, Board, run_length
 from tests.envs.popper.games import actions, boards
 
 POOL = (1, 2, 3)
@@ -27,30 +27,6 @@ def shown(board: Board) -> list[list[int]]:
     return [np.trim_zeros(column, "b").tolist() for column in board.cells.T]
 
 
-def test_a_pick_leaves_the_block_on_the_board() -> None:
-    board = board_of([1, 2], [3], [1])
-
-    outcome = board.toggle(0)
-
-    assert (outcome, board.held, shown(board)) == (0, 0, [[1, 2], [3], [1]])
-
-
-def test_a_placement_moves_the_open_end_under_the_target() -> None:
-    board = board_of([1, 2], [3], [1], held=0)
-
-    outcome = board.toggle(1)
-
-    assert (outcome, board.held, shown(board)) == (0, NOBODY, [[1], [3, 2], [1]])
-
-
-def test_a_put_back_changes_nothing_but_the_hold() -> None:
-    board = board_of([1, 2], [3], [1], held=0)
-
-    outcome = board.toggle(0)
-
-    assert (outcome, board.held, shown(board)) == (0, NOBODY, [[1, 2], [3], [1]])
-
-
 def test_three_equal_blocks_at_the_open_end_pop() -> None:
     board = board_of([1, 2], [3, 2, 2], [1], held=0)
 
@@ -59,52 +35,12 @@ def test_three_equal_blocks_at_the_open_end_pop() -> None:
     assert (outcome, shown(board), board.pop) == (3, [[1], [3], [1]], {"column": 1, "row": 1, "count": 3, "value": 2})
 
 
-def test_there_is_no_cascade() -> None:
-    board = board_of([2], [1, 1, 2, 2], [1], held=0)
-    board.toggle(1)
-
-    assert shown(board) == [[], [1, 1], [1]]
-
-
-def test_a_put_back_pops_a_standing_triple() -> None:
-    board = board_of([2, 2, 2], [], [], held=0)
-
-    assert board.toggle(0) == 3
-    assert shown(board) == [[], [], []]
-
-
 @pytest.mark.parametrize(("run", "popped"), [(3, 3), (4, 3), (5, 3), (6, 6), (8, 6), (9, 9)])
 def test_whole_triples_of_a_long_run_pop(run: int, popped: int) -> None:
     board = board_of([1, *[2] * run], [], [], held=0)
 
     assert board.toggle(0) == popped
     assert shown(board)[0] == [1, *[2] * (run - popped)]
-
-
-def test_a_pick_where_nothing_is_changes_nothing() -> None:
-    board = board_of([1], [], [1])
-
-    assert (board.toggle(1), board.held, shown(board)) == (NOTHING_THERE, NOBODY, [[1], [], [1]])
-
-
-def test_a_drop_on_a_full_column_changes_nothing() -> None:
-    board = board_of([1], [1, 2, 1], [2], height=3, held=0)
-
-    assert (board.toggle(1), board.held, shown(board)) == (COLUMN_FULL, 0, [[1], [1, 2, 1], [2]])
-
-
-def test_a_put_back_on_a_full_column_is_no_drop() -> None:
-    board = board_of([1, 2, 1], [], [], height=3, held=0)
-
-    assert (board.toggle(0), board.held) == (0, NOBODY)
-
-
-def test_a_fall_shifts_every_column_and_spawns_one_value_each() -> None:
-    board = board_of([1, 2], [], [3], held=0)
-
-    assert board.fall(derive_key(4, Stream.SPAWN), 1)
-    assert [stack[1:] for stack in shown(board)] == [[1, 2], [], [3]]
-    assert board.held == 0
 
 
 def test_a_fall_without_room_changes_nothing() -> None:

@@ -1,5 +1,7 @@
 """The reward table and its presets."""
 
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -9,30 +11,19 @@ from hypothesis import strategies as st
 from proctor.envs.popper.rewards import LARGEST, PARTS, PRESETS, RewardTable, parse_reward_table
 from proctor.errors import ValidationError
 
-
-def test_the_contract_is_told_by_its_preset() -> None:
-    assert PRESETS["contract"] == RewardTable(
-        valid_action=1.0,
-        popped_cell=3.0,
-        step=-0.01,
-        invalid_action=-0.1,
-        full_drop=-1.0,
-        overflow=-1.0,
-        time_up=-0.5,
-    )
+CONTRACT = RewardTable(1.0, 3.0, -0.01, -0.1, -1.0, -1.0, -0.5)
 
 
-def test_pops_is_the_contract_without_pay_for_moving() -> None:
-    differences = [name for name in PARTS if getattr(PRESETS["pops"], name) != getattr(PRESETS["contract"], name)]
-
-    assert differences == ["valid_action"]
-    assert PRESETS["pops"].valid_action == 0.0
-
-
-def test_dense_adds_only_what_changes_are_worth() -> None:
-    differences = [name for name in PARTS if getattr(PRESETS["dense"], name) != getattr(PRESETS["pops"], name)]
-
-    assert differences == ["pair", "crowding"]
+@pytest.mark.parametrize(
+    ("preset", "table"),
+    [
+        ("contract", CONTRACT),
+        ("pops", replace(CONTRACT, valid_action=0.0)),
+        ("dense", replace(CONTRACT, valid_action=0.0, pair=1.0, crowding=-2.0)),
+    ],
+)
+def test_a_preset_is_worth_what_it_says(preset: str, table: RewardTable) -> None:
+    assert PRESETS[preset] == parse_reward_table(preset) == table
 
 
 @given(st.dictionaries(st.sampled_from(PARTS), st.floats(-LARGEST, LARGEST) | st.integers(-5, 5)))
@@ -45,7 +36,19 @@ def test_a_table_of_ones_own_is_worth_what_it_says_and_nothing_else(weights: dic
 
 @pytest.mark.parametrize(
     "preset",
-    ["best", None, 3, [], {"gold": 1.0}, {"step": "1"}, {"step": float("nan")}, {"step": 1e10}, {"step": True}, {1: 1}],
+    [
+        "best",
+        None,
+        3,
+        [],
+        {"gold": 1.0},
+        {"step": "1"},
+        {"step": float("nan")},
+        {"step": 1e10},
+        {"step": True},
+        {1: 1},
+        RewardTable(step=inf),
+    ],
 )
 def test_anything_else_is_refused_by_its_clause(preset: Any) -> None:
     with pytest.raises(ValidationError, match="POP-INIT-P6"):

@@ -62,16 +62,6 @@ def test_every_column_of_the_board_can_be_toggled_and_no_other(columns: int) -> 
             box.plan("toggle_column", json.dumps({"column": wrong}).encode())
 
 
-def test_a_block_is_picked_placed_and_popped() -> None:
-    environment = made()
-    begun(environment, [[1, 3, 2], [2, 2, 3], [3, 2, 1], [2, 0, 0]])
-
-    called(environment, "toggle_column", column=0)
-    after = called(environment, "toggle_column", column=1)
-
-    assert after.pops_this_step == 3
-
-
 def test_a_look_shows_the_latest_board_and_changes_nothing() -> None:
     environment = made()
     box = environment.toolbox()

@@ -62,13 +62,7 @@ def test_the_state_says_where_the_game_stands() -> None:
         held=2,
         next_fall_ms=2900,
     )
-
-
-def test_the_state_after_closing_still_speaks() -> None:
-    environment = PopperEnvironment(ColumnPopperEnv())
-    environment.reset(seed=1)
     environment.close()
-
     assert environment.state.lifecycle is EnvironmentState.CLOSED
 
 

@@ -53,14 +53,6 @@ def test_the_bounds_are_those_of_the_parts() -> None:
     assert np.array_equal(space.high, [9.0] * 38 + [1.0])
 
 
-def test_two_observations_share_no_memory() -> None:
-    env = FlattenBoard(ColumnPopperEnv())
-
-    first, second = env.reset(seed=1)[0], env.step(0)[0]
-
-    assert not np.shares_memory(first, second)
-
-
 @pytest.mark.parametrize(
     "space", [spaces.Box(0, 1, (3,)), spaces.Dict({"board": spaces.Discrete(4)})], ids=["no dict", "no boxes"]
 )

@@ -73,19 +73,11 @@ def test_a_picture_depends_on_its_scene_alone(seen: dict[str, Any], between: dic
     first = draw(seen)
     draw(between)
 
-    assert (draw(json.loads(json.dumps(seen))) == first).all()
-    assert seen == before
-
-
-@settings(max_examples=30, deadline=None)
-@given(scenes())
-def test_a_picture_belongs_to_its_caller(seen: dict[str, Any]) -> None:
-    first = draw(seen)
     expected = first.copy()
     first[:] = 77
 
-    assert first.flags.writeable
-    assert (draw(seen) == expected).all()
+    assert (draw(json.loads(json.dumps(seen))) == expected).all()
+    assert seen == before
 
 
 @settings(max_examples=60, deadline=None)
@@ -208,12 +200,6 @@ def test_an_ended_game_is_tinted_and_has_a_banner(state: str, fault: str | None,
     assert count(beside(ended), colour) > 2_000 > count(beside(running), colour)
     assert there[:, 1].min() <= MARGIN + 1
     assert len(there) > 0.8 * np.prod(layout(ended).board)
-
-
-def test_the_banners_of_two_faults_differ() -> None:
-    one, other = (scene(state="terminated", fault=fault) for fault in ("overflow", "invalid_full_drop"))
-
-    assert (beside(one) != beside(other)).any()
 
 
 @given(st.integers(0, 60_000), st.integers(0, 60_000))
