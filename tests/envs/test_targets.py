@@ -220,12 +220,7 @@ def test_the_modes_are_gymnasiums() -> None:
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
-    [
-        (Counting(), False),
-        (Later(), True),
-        (RaisingLater(), True),
-        (as_environment(Corridor()), False),
-    ],
+    [(Counting(), False), (Later(), True), (RaisingLater(), True), (as_environment(Corridor()), False)],
 )
 def test_steps_are_coroutines_or_not(environment: Environment[Any, Any, Any], expected: bool) -> None:
     assert is_async(environment) == expected

@@ -39,11 +39,7 @@ def register() -> None:
             # Our own lifecycle guards the order of calls, counts the steps and checks its parts; `proctor check` judges
             # the rest. So Gymnasium's wrappers, which cost a call each on every step, are not needed.
             add_to_registry(
-                id=env_id,
-                entry_point=single,
-                vector_entry_point=batched,
-                order_enforce=False,
-                disable_env_checker=True,
+                id=env_id, entry_point=single, vector_entry_point=batched, order_enforce=False, disable_env_checker=True
             )
 
 

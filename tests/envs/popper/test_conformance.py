@@ -250,12 +250,7 @@ def test_an_observation_that_nobody_asked_for_is_a_breach() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"height": 1},
-        {"height": 2, "columns": 2},
-        {"columns": 1},
-        pytest.param({"columns": 4}, marks=pytest.mark.slow),
-    ],
+    [{"height": 1}, {"height": 2, "columns": 2}, {"columns": 1}, pytest.param({"columns": 4}, marks=pytest.mark.slow)],
 )
 def test_another_board_breaks_nothing(settings: dict[str, Any]) -> None:
     findings = [check_clause(clause, partial(ColumnPopperEnv, **settings)) for clause in CLAUSES]

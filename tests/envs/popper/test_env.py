@@ -120,13 +120,7 @@ CASES: list[tuple[str, dict[str, Any], int, dict[str, float], bool]] = [
     ("a pick", {"columns": ([1], [2], [3])}, 0, {"valid_action": 1.0}, False),
     ("a placement", {"columns": ([1], [2], [3]), "selection": 0}, 1, {"valid_action": 1.0}, False),
     ("a manual fall", {"columns": ([1], [2], [3])}, FALL, {"valid_action": 1.0}, False),
-    (
-        "a pop",
-        {"columns": ([1], [2, 1, 1], [3]), "selection": 0},
-        1,
-        {"valid_action": 1.0, "popped_cell": 9.0},
-        False,
-    ),
+    ("a pop", {"columns": ([1], [2, 1, 1], [3]), "selection": 0}, 1, {"valid_action": 1.0, "popped_cell": 9.0}, False),
     ("a pick on nothing", {"columns": ([1], [], [3])}, 1, {"invalid_action": -0.1}, False),
     ("a full drop", {"columns": ([1], [1, 2] * 6, [3]), "selection": 0}, 1, {"full_drop": -1.0}, False),
     (
@@ -372,8 +366,7 @@ def test_a_refused_reset_without_a_seed_draws_none(options: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    ("selection", "seen"),
-    [(None, [0, 0]), (1, [1, 2]), ([0, 0], [0, 0]), ([1, 3], [1, 3]), (np.array([1, 2]), [1, 2])],
+    ("selection", "seen"), [(None, [0, 0]), (1, [1, 2]), ([0, 0], [0, 0]), ([1, 3], [1, 3]), (np.array([1, 2]), [1, 2])]
 )
 def test_a_selection_is_a_column_or_what_is_observed(selection: Any, seen: list[int]) -> None:
     env = ColumnPopperEnv()

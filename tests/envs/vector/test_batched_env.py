@@ -212,12 +212,7 @@ def test_the_first_illegal_action_is_reported_as_it_was(kind: Kind, actions: Any
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "actions",
-    [
-        [0, 1, 2],
-        np.array([0, 1, 2], np.uint8),
-        np.array([0, 9, 1, 9, 2, 9])[::2],
-        np.broadcast_to(np.array([1]), (3,)),
-    ],
+    [[0, 1, 2], np.array([0, 1, 2], np.uint8), np.array([0, 9, 1, 9, 2, 9])[::2], np.broadcast_to(np.array([1]), (3,))],
 )
 def test_any_integers_of_the_right_shape_are_actions(kind: Kind, actions: Any) -> None:
     one, other = (kind.batch(3, **kind.small) for _ in range(2))

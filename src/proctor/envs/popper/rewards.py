@@ -33,13 +33,7 @@ class RewardTable:
 PARTS: Final = tuple(field.name for field in fields(RewardTable))
 
 _CONTRACT: Final = RewardTable(
-    valid_action=1.0,
-    popped_cell=3.0,
-    step=-0.01,
-    invalid_action=-0.1,
-    full_drop=-1.0,
-    overflow=-1.0,
-    time_up=-0.5,
+    valid_action=1.0, popped_cell=3.0, step=-0.01, invalid_action=-0.1, full_drop=-1.0, overflow=-1.0, time_up=-0.5
 )
 _POPS: Final = replace(_CONTRACT, valid_action=0.0)
 

@@ -45,8 +45,7 @@ def make_tool_class(columns: int) -> type[LookTools]:
 
         @tool(ToolSafety.WRITE, title="Pick or place a block")
         def toggle_column(
-            self,
-            column: Annotated[int, Field(ge=0, le=columns - 1, description="The column; 0 is the leftmost.")],
+            self, column: Annotated[int, Field(ge=0, le=columns - 1, description="The column; 0 is the leftmost.")]
         ) -> PopperAction:
             """Pick the last block of a column, or place the held block in it.
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.segment import Segment
 
-from proctor.envs.popper.drawing.scene import AMBER, BLOCKS, RED
+from proctor.envs.popper.drawing.picture import AMBER, BLOCKS, RED
 from proctor.envs.popper.drawing.terminal import as_text, picture
 from proctor.errors import RenderingError
 from tests.envs.popper.scenes import scene, scenes

@@ -74,14 +74,8 @@ NO_FLAGS: Final = (2, "yes", None)
 NO_CURVES: Final = ((), ((1, 1000),), ((0, 0),), ((0, 1000), (0, 500)), ((0, 0.5),), ((0,),), "fast", 3)
 NO_PRESETS: Final = ("no such preset", {"no such row": 1.0}, {"step": float("nan")}, 3, None)
 REFUSED_SETTINGS: Final[dict[str, tuple[str, dict[str, tuple[Any, ...]]]]] = {
-    "POP-INIT-P1": (
-        "refuses_a_pool_of_no_numbers",
-        {"number_pool": ((), (0,), (10,), (1, 1), (0.5,), "12", 3)},
-    ),
-    "POP-INIT-P2": (
-        "refuses_a_flag_that_is_no_bool",
-        {"strict_invalid": NO_FLAGS, "include_time_left_norm": NO_FLAGS},
-    ),
+    "POP-INIT-P1": ("refuses_a_pool_of_no_numbers", {"number_pool": ((), (0,), (10,), (1, 1), (0.5,), "12", 3)}),
+    "POP-INIT-P2": ("refuses_a_flag_that_is_no_bool", {"strict_invalid": NO_FLAGS, "include_time_left_norm": NO_FLAGS}),
     "POP-INIT-P3": ("refuses_a_time_that_is_no_count", {"duration_ms": NO_COUNTS, "action_ms": NO_COUNTS}),
     "POP-INIT-P4": ("refuses_a_curve_that_is_none", {"fall_curve": NO_CURVES}),
     "POP-INIT-P5": ("refuses_an_unknown_manual_fall", {"manual_fall": ("no such fall", None)}),

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from proctor.envs.drawing.raster import GROUND, MARK, SHADE, Colour, has_colours, style
-from proctor.envs.popper.drawing.scene import (
+from proctor.envs.popper.drawing.picture import (
     AMBER,
     BLOCKS,
     CALM,

@@ -1,7 +1,7 @@
 /*
  * A game of Column Popper: the board on a canvas, score and clocks beside it as text.
  *
- * Rule 1: everything is drawn from the scene; the colours are those of `envs/popper/drawing/scene.py`, and row 0 is
+ * Rule 1: everything is drawn from the scene; the colours are those of `envs/popper/drawing/picture.py`, and row 0 is
  *     on top.
  * Rule 2: any block shows its number, so that no one needs to tell colours apart.
  * Rule 3: a pop is a mark that stays while its step is shown; it moves once, for those who did not ask for less motion.
