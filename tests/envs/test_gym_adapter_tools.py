@@ -165,6 +165,10 @@ class Meant(Echo):
         return ["NOOP", "FIRE", "UP"]
 
 
+class Numbered(Echo):
+    metadata: dict[str, Any] = {"render_modes": [], "action_names": {1: "one", 2: "two"}}
+
+
 class Noted(Echo):
     metadata: dict[str, Any] = {"render_modes": [], "action_names": {0: "a", 1: "b", 2: "c"}}
 
@@ -176,6 +180,7 @@ class Noted(Echo):
         (gym.wrappers.TimeLimit(Named(Discrete(3)), 5), ("left", "stay", "right")),
         (Meant(Discrete(3)), ("NOOP", "FIRE", "UP")),
         (Noted(Discrete(3)), ("a", "b", "c")),
+        (Numbered(Discrete(2, start=1)), ("one", "two")),
         (Named(Discrete(4)), None),
         (Noted(Discrete(4)), None),
         (Noted(Discrete(2)), None),
@@ -209,13 +214,6 @@ def test_named_actions_are_taken_by_name() -> None:
     assert acted(environment, {"action": "right"}).action == 6
     with pytest.raises(ValidationError, match="'left', 'stay' or 'right'"):
         acted(environment, {"action": 6})
-
-
-def test_names_that_start_elsewhere_are_found_by_their_numbers() -> None:
-    env = Echo(Discrete(2, start=1))
-    env.action_names = {1: "one", 2: "two"}  # type: ignore[attr-defined]
-
-    assert find_action_names(env) == ("one", "two")
 
 
 class Written(Echo):
@@ -254,11 +252,10 @@ def test_gymnasiums_own_texts_are_told_without_their_rewards(env_id: str) -> Non
 
 
 def test_a_long_text_is_cut() -> None:
-    class Long(Echo):
-        __doc__ = "Long.\n\n## Action Space\n" + "x" * (LONGEST + 1)
+    doc = "Long.\n\n## Action Space\n" + "x" * (LONGEST + 1)
 
-    assert read_doc_section(Long.__doc__, "Action Space") == "x" * LONGEST + " ..."
-    assert read_doc_section(Long.__doc__, "Observation Space") == ""
+    assert read_doc_section(doc, "Action Space") == "x" * LONGEST + " ..."
+    assert read_doc_section(doc, "Observation Space") == read_doc_section(None, "Action Space") == ""
 
 
 def test_an_environment_without_a_docstring_has_tools_all_the_same() -> None:
@@ -267,8 +264,8 @@ def test_an_environment_without_a_docstring_has_tools_all_the_same() -> None:
 
     Silent.__doc__ = None
 
-    assert read_doc_section(Silent.__doc__, "Action Space") == ""
     assert len(tools_of(Silent(Discrete(2)))) == 2
+    assert GymEnvironment(Silent(Discrete(2))).description == ""
 
 
 def test_equal_environments_share_their_tools() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -151,19 +150,6 @@ def test_what_is_revealed_is_never_a_third_of_a_kind() -> None:
     assert patterns.reveal[number((2, 2), 3)].tolist() == [-1, number((2, 2, 1), 3), -1, number((2, 2, 3), 3)]
     assert make_patterns(1, 3).reveal[number((1, 1), 1)].tolist() == [-1, number((1, 1, 1), 1)]
     assert patterns.reveal[number((1, 2, 3), 3)].tolist() == [-1] * 4
-
-
-def test_a_state_is_worth_the_same_with_its_columns_in_another_order() -> None:
-    values = solve(make_patterns(2, 2), 3).reshape((7, 7, 7))
-
-    for order in itertools.permutations(range(3)):
-        np.testing.assert_allclose(values, values.transpose(order), atol=0.02)
-
-
-def test_more_sweeps_change_next_to_nothing() -> None:
-    patterns = make_patterns(3, 2)
-
-    np.testing.assert_allclose(solve(patterns, 3), solve(patterns, 3, sweeps=300), atol=0.02)
 
 
 def test_a_pair_with_its_third_at_another_open_end_is_worth_most_of_a_triple_more_than_nothing() -> None:

@@ -406,15 +406,6 @@ def test_a_board_is_taken_in_any_layout(board: Any) -> None:
     assert np.array_equal(observation["board"], np.asarray(board))
 
 
-def test_a_selection_alone_is_made_on_the_drawn_board() -> None:
-    env = ContractColumnPopperEnv()
-    observation, _ = env.reset(seed=5, options={"selection": 2})
-    drawn, _ = ContractColumnPopperEnv().reset(seed=5)
-
-    assert np.array_equal(observation["board"], drawn["board"])
-    assert observation["selection"].tolist() == [1, drawn["board"][0, 2]]
-
-
 def test_the_option_board_is_copied() -> None:
     board = board_of([1], [2], [3])
     env = ColumnPopperEnv()

@@ -193,25 +193,6 @@ def test_the_observation_beats_the_memory() -> None:
     assert memory.held == 1
 
 
-def test_a_block_that_a_full_column_refused_stays_in_the_hand() -> None:
-    memory = GameTracker(ColumnPopperEnv(height=2, columns=3).rules)
-    board = [[1, 1, 2], [0, 3, 1]]
-    memory.look(seen(board, (0, 0)))
-    memory.note(2)
-    memory.note(1)
-    memory.look(seen(board, (1, 1)))
-
-    assert memory.held == 2
-
-
-def test_a_pick_at_an_empty_column_holds_nothing() -> None:
-    memory = GameTracker(ColumnPopperEnv(height=2, columns=2).rules)
-    memory.look(seen([[1, 0], [0, 0]], (0, 0)))
-    memory.note(1)
-
-    assert memory.held == NOBODY
-
-
 def test_somebody_who_acts_on_after_the_end_has_a_step_left() -> None:
     memory = GameTracker(ColumnPopperEnv(duration_ms=100).rules)
     memory.note(3)

@@ -270,13 +270,6 @@ def test_a_value_is_made_once_and_only_if_it_is_asked_for() -> None:
     assert asked == ["a"]
 
 
-def test_what_is_set_is_never_made() -> None:
-    info = deferred({"a": 1})
-    info["a"], info["c"] = 8, 9
-
-    assert info == {"a": 8, "c": 9}
-
-
 def test_a_missing_key_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         deferred(CONTENT)["z"]
