@@ -76,10 +76,7 @@ def pack_array(array: Array, compress: bool = False) -> dict[str, Any]:
 
 
 def unpack_array(value: Any, *, most: int = MOST_BYTES) -> Array:
-    """Return the array that a packed value holds, fresh and writable, or raise a ValidationError.
-
-    No array of more than `most` bytes is made.
-    """
+    """Return the array that a packed value holds, fresh, writable and of at most `most` bytes, or raise a ValidationError."""
     dtype, shape = read_packed_form(value)
     size = dtype.itemsize * math.prod(shape)
     if size > most:

@@ -70,10 +70,7 @@ def describe_space_argument(space: AnySpace, names: Sequence[str] | None = None)
 
 
 def space_schema(space: AnySpace, names: Sequence[str] | None = None) -> Schema:
-    """Return the JSON Schema (draft 2020-12) of the values of `space` as agents say them.
-
-    `names` are those of the values of a `Discrete`, from the first to the last.
-    """
+    """Return the JSON Schema of what agents say of `space`; `names` are those of a `Discrete`'s values, first to last."""
     if names is not None:
         return {"type": "string", "enum": list(names)}
     return codec_of(space).schema(packing=False)

@@ -67,10 +67,7 @@ class Codec(ABC):
         """Return `value` as what JSON can say, or raise a ComponentError."""
 
     def decode(self, value: Any, *, bounded: bool = True) -> Any:
-        """Return the value that JSON says, contained in the space, or raise a ValidationError.
-
-        Without `bounded` only the form is checked: type, dtype and shape.
-        """
+        """Return the value that JSON says, or raise a ValidationError; without `bounded` only its form is checked."""
         return self.read(value, ReadOptions(bounded))
 
     @abstractmethod

@@ -254,17 +254,6 @@ def test_without_hello_a_close_lets_the_running_step_be_answered(served: Served)
     until(lambda: taken(served) == 0)
 
 
-def test_without_hello_many_requests_at_once_are_answered_one_by_one(served: Served) -> None:
-    with Talk(served) as talk:
-        talk.ask("reset", {"seed": 1})
-        for first in range(10, 40, 2):
-            talk.send("step", step(first))
-            talk.send("state")
-            seen, state = talk.receive(), talk.receive()
-            assert (seen["type"], seen["data"]["observation"]["nonce"]) == ("observation", first)
-            assert state["data"]["step_count"] == seen["data"]["observation"]["step"]
-
-
 def test_without_hello_a_reply_says_no_more_than_openenv_knows(served: Served) -> None:
     with Talk(served) as talk:
         begun = talk.ask("reset", {"seed": 5, "episode_id": "one"})
@@ -289,25 +278,6 @@ def test_without_hello_a_reply_says_no_more_than_openenv_knows(served: Served) -
     assert state["data"]["episode_id"] == "one"
     assert set(late) == {"type", "data"}
     assert (code_of(late), late["data"]["clause"]) == ("STATE_ERROR", "NO-STEP-AFTER-END")
-
-
-def test_without_hello_close_ends_the_socket_with_1000_and_the_session(served: Served) -> None:
-    with Talk(served) as talk:
-        talk.ask("reset", {"seed": 1})
-        talk.send("close")
-
-        assert closed_with(talk) == 1000
-    until(lambda: taken(served) == 0)
-    until(lambda: len(LEDGER.closed) == len(LEDGER.made))
-
-
-def test_without_hello_a_connection_that_breaks_takes_its_session_along(served: Served) -> None:
-    talk = Talk(served)
-    held_without_hello(talk)
-
-    talk.socket.close_socket()
-
-    until(lambda: taken(served) == 0)
 
 
 # ----------------------------------------------------------------------------------------------------- when all is full
@@ -497,23 +467,6 @@ def test_frames_that_are_no_requests_count_as_requests_do() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- going over
-def test_a_resume_elsewhere_closes_the_connection_that_held_the_session_with_4000(served: Served) -> None:
-    first = Talk(served, greet=True)
-    session = Session(first)
-    number = held(session)
-    with Talk(served, greet=True) as second:
-        wish = {"session": session.name, "resume_token": session.opened["resume_token"]}
-        resumed = second.ask("resume", wish, id=1)
-        assert closed_with(first) == 4000
-        second.send("step", step(HELD, "hold"), id=number, session=session.name, epoch=1)
-        assert second.ask("metadata", id=2)["id"] == 2  # so the step was taken, and runs
-        LEDGER.release(HELD)
-        reply = second.receive()
-
-    assert resumed["data"]["last_id"] == number
-    assert (reply["id"], reply["data"]["observation"]["nonce"]) == (number, HELD)
-
-
 def test_a_session_is_resumed_by_its_own_connection_too(served: Served) -> None:
     with Talk(served, greet=True) as talk:
         session = Session(talk)

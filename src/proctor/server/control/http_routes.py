@@ -153,10 +153,7 @@ def make_json_response(value: Any, status: int = 200) -> Response:
 
 
 class OperatorRoutes:
-    """The routes of one server's operator.
-
-    `operator` is None where nothing is governed; `code` makes a one-time code for the pages, None where there are none.
-    """
+    """The routes of one server's operator, None where nothing is governed; `code` makes a one-time code for its pages."""
 
     def __init__(
         self,
@@ -305,10 +302,7 @@ def make_http_routes(
     operating: OperatorRoutes | None = None,
     viewing: ExtraRoutes | None = None,
 ) -> Starlette:
-    """Return the application behind the access checks; `agents` is the address of the agent plane.
-
-    `operating` brings the operator's routes, `viewing` those of the pages, where there are such.
-    """
+    """Return the application behind the access checks; `agents` is the address of the agent plane, where there is one."""
     document = make_openapi_document(description, operating, viewing)
 
     async def health(request: Request) -> Response:

@@ -324,11 +324,10 @@ class ControlConnection:
             await self.close(NORMAL, "closed")
         return None
 
-    async def _metadata(self, request: Request, rule: RequestRule) -> bytes:
-        return encode_reply("metadata", self._plane.description.metadata, request.id)
-
-    async def _schema(self, request: Request, rule: RequestRule) -> bytes:
-        return encode_reply("schema", self._plane.description.schemas, request.id)
+    async def _describe(self, request: Request, rule: RequestRule) -> bytes:
+        card = self._plane.description
+        data = card.metadata if rule.kind is MessageKind.METADATA else card.schemas
+        return encode_reply(rule.kind, data, request.id)
 
 
 def _refuse_rate(wait: float) -> RequestRefused:
@@ -340,8 +339,8 @@ _HANDLERS: Final[dict[MessageKind, Callable[[ControlConnection, Request, Request
     MessageKind.OPEN: ControlConnection._open_session,
     MessageKind.RESUME: ControlConnection._resume,
     MessageKind.CLOSE: ControlConnection._close,
-    MessageKind.METADATA: ControlConnection._metadata,
-    MessageKind.SCHEMA: ControlConnection._schema,
+    MessageKind.METADATA: ControlConnection._describe,
+    MessageKind.SCHEMA: ControlConnection._describe,
 }
 
 

@@ -111,10 +111,7 @@ def _unknown_type() -> Exception:
 
 
 def find_rule(request: Request, *, greeted: bool, fresh: bool) -> RequestRule:
-    """Return the rule by which `request` may come now, or refuse it.
-
-    `greeted`: hello was answered on this connection. `fresh`: nothing has come on it yet.
-    """
+    """Return the rule by which `request` may come now, or refuse it: after hello (`greeted`), or as the first (`fresh`)."""
     rule = RULES.get(request.type)
     if rule is None:
         raise _unknown_type()

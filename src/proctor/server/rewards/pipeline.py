@@ -9,23 +9,24 @@ Rule 4: the same inputs give the same outputs, from a fresh pipeline or from a r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import gymnasium as gym
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.server.rewards.transforms import (
-    EpisodeStart,
     RewardStep,
+    RunningMoments,
     Transform,
     is_finite,
     make_not_finite_error,
     parse_transforms,
 )
-from proctor.server.rewards.views import ArrayFormat, Mask, Moment, Rewards, View
+from proctor.server.rewards.views import ArrayFormat, Mask, Moment, Rewards, StepOutputs, View
 
 __all__ = ["ArrayFormat", "Moment", "Pipeline", "Plan", "TransformedRewards", "View", "plan_of"]
 
@@ -86,7 +87,7 @@ class Pipeline:
         self._check_size(moment)
         which = self._everyone if moment.begins is None else moment.begins
         _, opening = self._form.read_outputs(moment)
-        self._states = self._begin_episodes(self._states, EpisodeStart(which, opening))
+        self._states = self._begin_episodes(self._states, which, opening)
         self._steps = np.where(which, 0, self._steps)
         self._has_begun = self._has_begun | which
 
@@ -106,7 +107,7 @@ class Pipeline:
         with np.errstate(all="ignore"):  # what overflows is found by `_part`
             rewarded, states = self._apply_all(moment.rewards, turn)
         if moment.begins is not None and moment.begins.any():
-            states = self._begin_episodes(states, EpisodeStart(moment.begins, opening))
+            states = self._begin_episodes(states, moment.begins, opening)
             steps = np.where(moment.begins, 0, steps)
         self._states, self._steps = states, steps
         return rewarded
@@ -123,7 +124,9 @@ class Pipeline:
             rewards = changed
         return TransformedRewards(rewards, parts), states
 
-    def _begin_episodes(self, states: Sequence[Any], beginning: EpisodeStart) -> list[Any]:
+    def _begin_episodes(self, states: Sequence[Any], which: Mask, outputs: StepOutputs) -> list[Any]:
+        nobody = ~self._everyone
+        beginning = RewardStep(nobody, nobody, which, np.zeros_like(self._steps), outputs)
         both = zip(self._plan.transforms, states, strict=True)
         return [transform.begin(state, beginning) for transform, state in both]
 
@@ -137,7 +140,9 @@ class Pipeline:
         return {
             "steps": self._steps.tolist(),
             "begun": self._has_begun.tolist(),
-            "states": {transform.name: transform.save_state(state) for transform, state in both},
+            "states": {
+                transform.name: msgspec.to_builtins(state, enc_hook=np.ndarray.tolist) for transform, state in both
+            },
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -146,7 +151,8 @@ class Pipeline:
             steps = np.array(snapshot["steps"], np.int64)
             begun = np.array(snapshot["begun"], np.bool_)
             saved = snapshot["states"]
-            states = [transform.load_state(saved[transform.name], steps.size) for transform in self._plan.transforms]
+            both = ((saved[transform.name], transform.make_state(steps.size)) for transform in self._plan.transforms)
+            states = [_load_state(state, fresh) for state, fresh in both]
         except (KeyError, TypeError, ValueError, OverflowError) as problem:
             raise ValidationError("not a snapshot of this pipeline", expected="one that it took") from problem
         if steps.shape != self._steps.shape or begun.shape != steps.shape:
@@ -160,3 +166,15 @@ def _part(name: str, before: Rewards, after: Rewards) -> Rewards:
     if not is_finite(change):
         raise make_not_finite_error(name, after[~np.isfinite(change)][0])
     return change
+
+
+def _load_state(saved: Any, fresh: Any) -> Any:
+    """Return the state that was saved, of the form of a fresh one; a KeyError, TypeError or ValueError if it is none."""
+    if fresh is None or isinstance(fresh, float):
+        return None if fresh is None else float(saved)
+    if isinstance(fresh, RunningMoments):
+        return RunningMoments(*(_load_state(saved[each.name], getattr(fresh, each.name)) for each in fields(fresh)))
+    row = np.array(saved, np.float64)
+    if row.shape != fresh.shape:
+        raise ValueError
+    return row

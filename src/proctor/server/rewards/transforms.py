@@ -29,7 +29,10 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True, slots=True)
 class RewardStep:
-    """One step as the transforms see it: `acted` took it, `steps` counts each one's own, this one included."""
+    """One step as the transforms see it: `acted` took it, `steps` counts each one's own, this one included.
+
+    Or the beginning of episodes in the sub-environments `acted`, which is step 0.
+    """
 
     terminations: Mask
     truncations: Mask
@@ -44,18 +47,6 @@ class RewardStep:
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeStart:
-    """The first observations of the episodes that begin in the sub-environments `which`."""
-
-    which: Mask
-    outputs: StepOutputs
-
-    def view(self, index: int) -> View:
-        """Return what a user's function may look at in one sub-environment."""
-        return View(self.outputs, index, terminated=False, truncated=False, step=0)
-
-
-@dataclass(frozen=True, slots=True)
 class Transform(ABC, Generic[StateT]):
     """Changes rewards; `name` is the key of its part in the events."""
 
@@ -67,21 +58,13 @@ class Transform(ABC, Generic[StateT]):
         """Return the state before the first reset; None where nothing is remembered."""
         return None
 
-    def begin(self, state: StateT, beginning: EpisodeStart) -> StateT:
+    def begin(self, state: StateT, beginning: RewardStep) -> StateT:
         """Return the state with new episodes where they begin."""
         return state
 
     @abstractmethod
     def apply(self, rewards: Rewards, turn: RewardStep, state: StateT) -> tuple[Rewards, StateT]:
         """Return the changed rewards, a new array, and the next state."""
-
-    def save_state(self, state: StateT) -> Any:
-        """Return the state as JSON."""
-        return None
-
-    def load_state(self, saved: Any, num_envs: int) -> StateT | None:
-        """Return the state that `saved` was; a KeyError, TypeError or ValueError if it is none."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +138,10 @@ class Potential(Transform[Rewards]):
         """Return a potential of 0 everywhere."""
         return np.zeros(num_envs)
 
-    def begin(self, state: Rewards, beginning: EpisodeStart) -> Rewards:
+    def begin(self, state: Rewards, beginning: RewardStep) -> Rewards:
         """Return the potentials, new where an episode begins."""
         began = state.copy()
-        began[beginning.which] = self._potentials(beginning, beginning.which)
+        began[beginning.acted] = self._potentials(beginning, beginning.acted)
         return began
 
     def apply(self, rewards: Rewards, turn: RewardStep, state: Rewards) -> tuple[Rewards, Rewards]:
@@ -169,7 +152,7 @@ class Potential(Transform[Rewards]):
             reached[lives] = self._potentials(turn, lives)
         return rewards + self.weight * (self.gamma * reached - state), reached
 
-    def _potentials(self, seen: RewardStep | EpisodeStart, which: Mask) -> Rewards:
+    def _potentials(self, seen: RewardStep, which: Mask) -> Rewards:
         if self.function is None:
             values = seen.outputs.numbers(str(self.key), which)
             if not is_finite(values):
@@ -178,14 +161,6 @@ class Potential(Transform[Rewards]):
         return np.array(
             [_call_function(self.name, self.function, seen.view(i)) for i in np.flatnonzero(which).tolist()]
         )
-
-    def save_state(self, state: Rewards) -> Any:
-        """Return the potentials as a list."""
-        return state.tolist()
-
-    def load_state(self, saved: Any, num_envs: int) -> Rewards:
-        """Return the potentials."""
-        return _read_row(saved, num_envs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +188,9 @@ class Normalise(Transform[RunningMoments]):
         """Return Gymnasium's prior: variance 1 with the weight of 1e-4 samples."""
         return RunningMoments(0.0, 1.0, 1e-4, np.zeros(num_envs))
 
-    def begin(self, state: RunningMoments, beginning: EpisodeStart) -> RunningMoments:
+    def begin(self, state: RunningMoments, beginning: RewardStep) -> RunningMoments:
         """Return the same moments, with returns of 0 where an episode begins."""
-        return replace(state, returns=np.where(beginning.which, 0.0, state.returns))
+        return replace(state, returns=np.where(beginning.acted, 0.0, state.returns))
 
     def apply(self, rewards: Rewards, turn: RewardStep, state: RunningMoments) -> tuple[Rewards, RunningMoments]:
         """Return the scaled rewards; the moments include this step."""
@@ -225,22 +200,6 @@ class Normalise(Transform[RunningMoments]):
         if not (math.isfinite(spread.variance) and math.isfinite(spread.mean)):
             raise make_not_finite_error(self.name, spread.variance)
         return rewards / math.sqrt(spread.variance + self.epsilon), spread
-
-    def save_state(self, state: RunningMoments) -> Any:
-        """Return the moments and the returns."""
-        return {"mean": state.mean, "variance": state.variance, "count": state.count, "returns": state.returns.tolist()}
-
-    def load_state(self, saved: Any, num_envs: int) -> RunningMoments:
-        """Return the moments and the returns."""
-        mean, variance, count = (float(saved[key]) for key in ("mean", "variance", "count"))
-        return RunningMoments(mean, variance, count, _read_row(saved["returns"], num_envs))
-
-
-def _read_row(saved: Any, num_envs: int) -> Rewards:
-    row = np.array(saved, np.float64)
-    if row.shape != (num_envs,):
-        raise ValueError
-    return row
 
 
 def _update_moments(spread: RunningMoments, returns: Rewards, values: Rewards) -> RunningMoments:

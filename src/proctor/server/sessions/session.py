@@ -464,10 +464,7 @@ class Session(SessionPosition):
         self.rows.wake()
 
     async def record(self, *events: Event, pending: PendingRecord | None = None) -> None:
-        """Put on record what others state of this session, or raise that it cannot be done: the episode is lost.
-
-        It returns when all of it is safe, and what was pending.
-        """
+        """Return when what others state of this session is safe, and what was pending; if it cannot be, the episode is lost."""
         pending = PendingRecord() if pending is None else pending
         try:
             for event in events:

@@ -84,17 +84,17 @@ class SessionSpec:
                 if self.kind == "process":
                     return await self._make_in_process(name)
                 if self.kind == "inline":
-                    making = run_on_thread(self.desk, "proctor-maker")
+                    making = run_on_thread(self.make_adapter, "proctor-maker")
                     return await LoopExecutor.around(making, immediate=not self.card.steps_are_coroutines)
                 if len(abandoned_threads) >= MOST_ABANDONED:
                     raise make_refusal(Code.CAPACITY_REACHED, "too many environments hang and cannot be stopped")
                 executor = ThreadExecutor(f"proctor-{name}")
-                await executor.make(self.desk)
+                await executor.make(self.make_adapter)
                 return executor
         except TimeoutError:
             raise make_refusal(Code.FACTORY_ERROR, "the environment was not made in time") from None
 
-    def desk(self) -> AnyAdapter:
+    def make_adapter(self) -> AnyAdapter:
         """Return an adapter with a new environment, or raise a refusal; this may take long."""
         return make_adapter(
             self.target,
