@@ -119,13 +119,17 @@ async def test_a_view_that_was_taken_before_a_reset_can_do_nothing_after_it() ->
     assert room.session.step_count == 0
 
 
-async def test_a_call_that_waited_while_the_episode_was_reset_does_nothing() -> None:
+@pytest.mark.parametrize("end", ["reset", "expired"])
+async def test_a_call_that_waited_while_its_grant_died_does_nothing(end: str) -> None:
     room = await Room.start()
-    view = room.view(room.give())
+    view = room.view(room.give(ttl_seconds=5))
     async with room.session.turn:
         call = asyncio.create_task(view.call("act", ACT))
         await asyncio.sleep(0)
-        await room.begin()
+        if end == "reset":
+            await room.begin()
+        else:
+            room.now += 5
 
     assert code(await call) == Code.ENDED
     assert room.session.step_count == 0
@@ -262,18 +266,6 @@ async def test_a_call_that_was_given_up_before_its_turn_does_nothing() -> None:
     while room.session.callers:
         await asyncio.sleep(0)
 
-    assert room.session.step_count == 0
-
-
-async def test_a_grant_that_expires_while_its_call_waits_does_nothing() -> None:
-    room = await Room.start()
-    view = room.view(room.give(ttl_seconds=5))
-    async with room.session.turn:
-        call = asyncio.create_task(view.call("act", ACT))
-        await asyncio.sleep(0)
-        room.now += 5
-
-    assert code(await call) == Code.ENDED
     assert room.session.step_count == 0
 
 

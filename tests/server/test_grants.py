@@ -72,23 +72,15 @@ async def test_a_grant_can_be_for_some_tools_only() -> None:
     assert room.session.step_count == 0
 
 
-async def test_another_reset_kills_a_grant_for_good() -> None:
+@pytest.mark.parametrize("end", ["reset", "close"])
+async def test_another_reset_and_the_end_of_the_session_kill_a_grant_for_good(end: str) -> None:
     room = await Room.start()
     granted = room.give()
 
-    await room.begin()
+    await (room.begin() if end == "reset" else room.session.close("closed"))
 
     assert room.grants.find(granted.token) is None
     assert room.grants.live(room.session) == []
-
-
-async def test_the_end_of_the_session_kills_a_grant() -> None:
-    room = await Room.start()
-    granted = room.give()
-
-    await room.session.close("closed")
-
-    assert room.grants.find(granted.token) is None
 
 
 async def test_what_is_dead_is_forgotten_and_whoever_asked_is_told() -> None:

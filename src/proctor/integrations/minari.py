@@ -269,17 +269,13 @@ def collect_values(rows: Iterable[Row], action: Codec, observation: Codec) -> Ep
             walk.truncations.append(event.truncated)
         else:
             continue
-        _check_values(row)
+        if not row.values:
+            raise ValidationError(
+                f"the observations of {row.chain} are on record by their digest alone",
+                expected='a ledger that was written with observations = "all"',
+            )
         walk.observations.append(observation.decode(_read_key(row, event.observation, "observation"), bounded=False))
     return walk
-
-
-def _check_values(row: Row) -> None:
-    if not row.values:
-        raise ValidationError(
-            f"the observations of {row.chain} are on record by their digest alone",
-            expected='a ledger that was written with observations = "all"',
-        )
 
 
 def _read_key(row: Row, text: Raw, key: str) -> Any:

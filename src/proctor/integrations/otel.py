@@ -26,17 +26,7 @@ import msgspec
 from proctor.errors import ComponentError
 from proctor.ledger.export import Progress, ignore_progress, import_extra, report_progress
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
-from proctor.models.events import (
-    AgentGranted,
-    BatchReset,
-    BatchStepped,
-    EpisodeClosed,
-    EpisodeReset,
-    EpisodeStepped,
-    Failed,
-    PacketJudged,
-    SessionOpened,
-)
+from proctor.models import events
 from proctor.narration.events import describe_failure, name_event
 
 EXPORT_NAME: Final = "an export of spans"
@@ -77,11 +67,11 @@ def spans_of(episode: EpisodeSummary, rows: Iterable[Row]) -> Iterator[Span]:
     """Yield the spans of one episode; the root comes last, when it is known how the episode ended."""
     trace = sha256(b"trace\0" + episode.chain.encode()).digest()[:16]
     root = sha256(b"episode\0" + episode.chain.encode()).digest()[:8]
-    opened: SessionOpened | None = None
+    opened: events.SessionOpened | None = None
     start = end = None
     for call, group in groupby(rows, key=_call_key):
         told = list(group)
-        if isinstance(told[0].event, SessionOpened):
+        if isinstance(told[0].event, events.SessionOpened):
             opened = told[0].event
             continue
         start = _row_time(told[0]) if start is None else start
@@ -112,7 +102,11 @@ _Call: TypeAlias = tuple[str, str, int | None]
 def _call_key(row: Row) -> _Call | int:
     """Return whose call a row belongs to; its own number, which no other row has, if it is no agent's."""
     event = row.event
-    if isinstance(event, EpisodeStepped | PacketJudged) and event.grant is not None and event.tool is not None:
+    if (
+        isinstance(event, events.EpisodeStepped | events.PacketJudged)
+        and event.grant is not None
+        and event.tool is not None
+    ):
         return event.grant, event.tool, event.request_id
     return row.seq
 
@@ -137,20 +131,20 @@ def _nanoseconds(seconds: float) -> int:
 def _event_attributes(event: Any) -> dict[str, Any]:
     names = ("principal", "request_id", *_ATTRIBUTES.get(type(event), ()))
     said = {f"proctor.{name}": getattr(event, name) for name in names}
-    if isinstance(event, PacketJudged):
+    if isinstance(event, events.PacketJudged):
         said["proctor.verdict"] = "accepted" if event.accepted else "refused"
     return said
 
 
 _ATTRIBUTES: Final[Mapping[type, tuple[str, ...]]] = {
-    EpisodeReset: ("epoch", "seed", "episode_id"),
-    BatchReset: ("epoch", "episode_id"),
-    EpisodeStepped: ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool"),
-    BatchStepped: ("step",),
-    PacketJudged: ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool"),
-    AgentGranted: ("grant", "agent", "tools"),
-    Failed: ("step", "code", "request", "clause", "incident", "lost"),
-    EpisodeClosed: ("steps", "reason", "outcome", "state", "obligations"),
+    events.EpisodeReset: ("epoch", "seed", "episode_id"),
+    events.BatchReset: ("epoch", "episode_id"),
+    events.EpisodeStepped: ("step", "reward", "raw_reward", "terminated", "truncated", "grant", "tool"),
+    events.BatchStepped: ("step",),
+    events.PacketJudged: ("step", "kind", "packet_id", "rules", "warnings", "path", "state", "grant", "tool"),
+    events.AgentGranted: ("grant", "agent", "tools"),
+    events.Failed: ("step", "code", "request", "clause", "incident", "lost"),
+    events.EpisodeClosed: ("steps", "reason", "outcome", "state", "obligations"),
 }
 """Which fields of an event are attributes of its span, besides who caused it."""
 _EPISODE_ATTRIBUTES: Final = (
@@ -171,7 +165,7 @@ _EPISODE_ATTRIBUTES: Final = (
 )
 
 
-def _episode_attributes(episode: EpisodeSummary, opened: SessionOpened | None) -> dict[str, Attribute]:
+def _episode_attributes(episode: EpisodeSummary, opened: events.SessionOpened | None) -> dict[str, Attribute]:
     said: dict[str, Any] = {name: getattr(episode, name) for name in _EPISODE_ATTRIBUTES} | {
         "seed": episode.seed if isinstance(episode.seed, int) else None,
         "reward": episode.total_reward,
@@ -239,14 +233,13 @@ def export_spans(ledger: Ledger, chains: Iterable[str | EpisodeSummary], exporte
     A chain may be named by any beginning that is unique. An exporter that does not take them is a ComponentError.
     """
     episodes = (ledger.find(each) if isinstance(each, str) else each for each in chains)
-    sdk = import_extra("opentelemetry.sdk.trace", EXPORT_NAME, extra="otel")
-    taken = import_extra("opentelemetry.sdk.trace.export", EXPORT_NAME, extra="otel").SpanExportResult.SUCCESS
-    resource = import_extra("opentelemetry.sdk.resources", EXPORT_NAME, extra="otel").Resource.create(
-        {"service.name": SERVICE}
+    sdk, export, resources, scopes = (
+        import_extra(f"opentelemetry.sdk.{name}", EXPORT_NAME, extra="otel")
+        for name in ("trace", "trace.export", "resources", "util.instrumentation")
     )
-    scope = import_extra("opentelemetry.sdk.util.instrumentation", EXPORT_NAME, extra="otel").InstrumentationScope(
-        SCOPE
-    )
+    resource = resources.Resource.create({"service.name": SERVICE})
+    scope = scopes.InstrumentationScope(SCOPE)
+    taken = export.SpanExportResult.SUCCESS
     written = 0
     for spans in _span_batches(ledger, episodes, ignore_progress):
         said = exporter.export([_make_sdk_span(sdk, span, resource, scope) for span in spans])

@@ -324,7 +324,7 @@ class _GovernedToolCall(_ToolCall):
     ) -> None:
         super().__init__(grant, grants, tool, arguments, progress)
         self._governor = governor
-        tools = governor.tools([each.name for each in grant.tools])
+        tools = {each.name: governor.policy.safety_of(each) for each in grant.tools}
         self._said = GovernedCall(governor.stream, grant.name, tool.name, arguments, tools)
         self._question: OperatorQuestion | None = None
         self._execution: ToolExecution | None = None

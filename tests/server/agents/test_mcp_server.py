@@ -29,13 +29,13 @@ from tests.server.agents.stand_in import (
     TOKEN,
     TOOLS,
     Plane,
+    Script,
     StandIn,
     StandInView,
     call_of,
     envelope,
     handshake,
     plane_of,
-    seen,
 )
 from tests.server.live_server import until
 
@@ -238,9 +238,8 @@ def test_to_forget_a_grant_that_had_nothing_open_does_nothing(shared: Plane) -> 
     assert shared.modern("tools/list").status_code == 200
 
 
-def test_a_call_that_hangs_when_its_grant_dies_is_cancelled_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_server, "LAST_WORDS_SECONDS", 0.05)
-    fates: list[str] = []
+def hanging_with(fates: list[str]) -> Script:
+    """Return what an environment does that never answers; its fates are noted."""
 
     async def hanging(tool: str, arguments: bytes, progress: Progress | None) -> ToolResult:
         fates.append("began")
@@ -251,7 +250,14 @@ def test_a_call_that_hangs_when_its_grant_dies_is_cancelled_in_bounded_time(monk
             raise
         return ToolResult("never", b"{}")
 
-    with plane_of(StandIn({TOKEN: StandInView("first", hanging)})) as plane:
+    return hanging
+
+
+def test_a_call_that_hangs_when_its_grant_dies_is_cancelled_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "LAST_WORDS_SECONDS", 0.05)
+    fates: list[str] = []
+
+    with plane_of(StandIn({TOKEN: StandInView("first", hanging_with(fates))})) as plane:
         session = plane.opened()
 
         async def forgotten_meanwhile() -> str:
@@ -375,16 +381,7 @@ def test_a_revision_that_nobody_speaks_is_refused(shared: Plane, version: str) -
 def test_a_cancelled_call_is_cancelled() -> None:
     fates: list[str] = []
 
-    async def hanging(tool: str, arguments: bytes, progress: Progress | None) -> ToolResult:
-        fates.append("began")
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            fates.append("cancelled")
-            raise
-        return ToolResult("never", seen(0))
-
-    with plane_of(StandIn({TOKEN: StandInView("first", hanging)})) as plane:
+    with plane_of(StandIn({TOKEN: StandInView("first", hanging_with(fates))})) as plane:
         for era in ERAS:
             fates.clear()
 

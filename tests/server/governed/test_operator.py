@@ -66,28 +66,17 @@ async def test_an_escalation_waits_and_is_answered() -> None:
     assert_judged_alike(hall.lines, hall.policy)
 
 
+@pytest.mark.parametrize("kind", ["escalation", "token"])
 @pytest.mark.parametrize("name", ["scout", ""])
-async def test_what_waits_and_the_episode_carry_the_name_that_the_grant_gives_the_agent(name: str) -> None:
-    hall = Hall()
+async def test_what_waits_and_the_episode_carry_the_name_that_the_grant_gives_the_agent(name: str, kind: str) -> None:
+    hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
     agent = await hall.agent(agent=name)
-    await escalating(agent)
+    await (escalating(agent) if kind == "escalation" else agent.permitted("move", wait_seconds=0.0))
 
     (waiting,), (standing,) = hall.operator.pending(), hall.operator.sessions()
 
-    assert (waiting.grant, waiting.agent) == (agent.view.grant, name)
+    assert (waiting.kind, waiting.grant, waiting.agent) == (kind, agent.view.grant, name)
     assert standing.agent == name
-
-
-async def test_a_request_of_a_token_carries_the_name_of_its_agent_too() -> None:
-    hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
-    agent = await hall.agent(agent="scout")
-    await agent.believe()
-    await agent.decide()
-    await agent.use("request_token", tools=["move"], operations=["write"], wait_seconds=0.0)
-
-    (waiting,) = hall.operator.pending()
-
-    assert (waiting.kind, waiting.agent) == ("token", "scout")
 
 
 async def test_an_escalation_without_an_answer_can_be_waited_for_again() -> None:
@@ -122,26 +111,16 @@ async def test_waiting_for_an_operator_does_not_hold_others_up() -> None:
     assert free
 
 
-async def test_a_reset_ends_the_wait_of_an_agent() -> None:
+@pytest.mark.parametrize(("end", "code"), [("a reset", "ENDED"), ("safe mode", "SAFE_MODE")])
+async def test_a_reset_and_safe_mode_end_the_wait_of_an_agent(end: str, code: str) -> None:
     hall, agent = await Hall.with_agent()
     asked = asyncio.create_task(escalating(agent, wait_seconds=290.0))
     await until(hall.operator.pending)
 
-    await hall.begin()
-    told = await asked
+    await (hall.begin() if end == "a reset" else hall.operator.alert(hall.episode, "CRITICAL", "stop"))
 
-    assert told.code == "ENDED"
+    assert (await asked).code == code
     assert hall.operator.pending() == []
-
-
-async def test_safe_mode_ends_the_wait_of_an_agent() -> None:
-    hall, agent = await Hall.with_agent()
-    asked = asyncio.create_task(escalating(agent, wait_seconds=290.0))
-    await until(hall.operator.pending)
-
-    await hall.operator.alert(hall.episode, "CRITICAL", "stop")
-
-    assert (await asked).code == "SAFE_MODE"
 
 
 async def test_too_many_calls_that_wait_are_refused() -> None:

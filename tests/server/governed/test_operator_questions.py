@@ -178,38 +178,20 @@ async def test_an_act_about_an_episode_that_is_over_is_refused_and_changes_nothi
     assert list(hall.events) == before
 
 
-async def test_an_answer_in_safe_mode_is_stale_and_stays_so_when_that_is_lifted() -> None:
-    hall = Hall()
-    await ask(hall, await hall.agent(), "May I stop?")
+@pytest.mark.parametrize("act", ["answer", "approve", "deny"])
+async def test_what_waits_in_safe_mode_is_over_and_stays_so_when_that_is_lifted(act: str) -> None:
+    hall = await Hall.start(policy=policy_with(tokens={"issuer": "human"}))
+    agent = Agent(hall.view(hall.give()))
+    await (ask(hall, agent, "May I stop?") if act == "answer" else agent.permitted("move", wait_seconds=0))
     (waiting,) = hall.operator.pending()
     await ENDS["safe mode"](hall)
 
-    codes = []
     for _ in range(2):
         with pytest.raises(RequestRefused) as problem:
-            await hall.operator.answer(waiting, choice="stop")
-        codes.append(refused_code(problem))
+            await ACTS[act](hall.operator, waiting)
+        assert refused_code(problem) == "STALE_QUESTION"
         await hall.operator.clear(hall.episode)
 
-    assert codes == ["STALE_QUESTION", "STALE_QUESTION"]
-    assert hall.operator.pending() == []
-
-
-@pytest.mark.parametrize("act", ["approve", "deny"])
-async def test_a_request_of_a_token_is_over_with_safe_mode(act: str) -> None:
-    hall = Hall(policy=policy_with(tokens={"issuer": "human"}))
-    await (await hall.agent()).permitted("move", wait_seconds=0)
-    (waiting,) = hall.operator.pending()
-    await ENDS["safe mode"](hall)
-
-    codes = []
-    for _ in range(2):
-        with pytest.raises(RequestRefused) as problem:
-            await getattr(hall.operator, act)(waiting)
-        codes.append(refused_code(problem))
-        await hall.operator.clear(hall.episode)
-
-    assert codes == ["STALE_QUESTION", "STALE_QUESTION"]
     assert hall.operator.pending() == []
 
 

@@ -58,39 +58,27 @@ async def test_every_tool_is_refused_until_the_operator_clears() -> None:
     assert_judged_alike(hall.lines, hall.policy)
 
 
-async def test_a_longer_call_stops_after_the_action_that_runs() -> None:
+@pytest.mark.parametrize("lifted", [False, True])
+async def test_a_longer_call_stops_after_the_action_that_runs_also_if_safe_mode_is_lifted_meanwhile(
+    lifted: bool,
+) -> None:
     hall, agent = await Hall.with_agent()
     await agent.permitted("move")
 
     async def progress(done: int, count: int) -> None:
         if done == 2:
             await hall.operator.alert(hall.episode, "CRITICAL", "stop")
+            if lifted:
+                await hall.operator.clear(hall.episode)
 
     told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
 
-    assert told.code == "SAFE_MODE"
+    state = "S7_REVIEW" if lifted else "S9_SAFEMODE"
+    assert (told.code, told.state, hall.governor.stream.standing.state) == ("SAFE_MODE", state, state)
     assert "2 of 9 actions were carried out" in told.text
     assert hall.steps == 2
     late = hall.lines[-1]
     assert (late.kind, late.accepted, late.judged) == ("TaskResultPacket", False, True)
-    assert_judged_alike(hall.lines, hall.policy)
-
-
-async def test_a_call_whose_directive_is_void_does_not_go_on_when_safe_mode_is_lifted_meanwhile() -> None:
-    hall, agent = await Hall.with_agent()
-    await agent.permitted("move")
-
-    async def progress(done: int, count: int) -> None:
-        if done == 2:
-            await hall.operator.alert(hall.episode, "CRITICAL", "stop")
-            await hall.operator.clear(hall.episode)
-
-    told = Heard(await agent.view.call("move", b'{"direction":"up","steps":9}', progress))
-
-    assert hall.steps == 2
-    assert (told.code, told.state) == ("SAFE_MODE", "S7_REVIEW")
-    assert "2 of 9 actions were carried out" in told.text
-    assert hall.governor.stream.standing.state == "S7_REVIEW"
     assert_judged_alike(hall.lines, hall.policy)
 
 

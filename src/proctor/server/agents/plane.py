@@ -21,15 +21,8 @@ from proctor.access.credentials import read_presented_secret
 from proctor.access.limits import RequestLimits
 from proctor.access.request_policy import READING, AccessPolicy, AccessVerdict, judge_address
 from proctor.server.agent_access import AgentAccess
+from proctor.server.agents import mcp_messages
 from proctor.server.agents.fair_use import MOST_REQUESTS, FairQueue, GrantUsage, QueueTurn
-from proctor.server.agents.mcp_messages import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    Unreadable,
-    check_envelope,
-    read_call,
-    read_message,
-)
 from proctor.server.agents.mcp_server import (
     AGENT_REQUEST,
     AgentRequest,
@@ -59,7 +52,7 @@ class AgentRefusal:
 
     status: int
     text: str
-    code: int = INVALID_REQUEST
+    code: int = mcp_messages.INVALID_REQUEST
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
@@ -136,7 +129,7 @@ class AgentPlane:
             except Exception as problem:  # whatever breaks, the peer learns a number
                 incident = new_incident()
                 LOG.error("the agent plane failed, incident %s", incident, exc_info=problem)
-                refusal = AgentRefusal(500, f"the server failed, incident {incident}", INTERNAL_ERROR)
+                refusal = AgentRefusal(500, f"the server failed, incident {incident}", mcp_messages.INTERNAL_ERROR)
             if reply.status is None and refusal is not None:
                 await self._refuse(turn, scope, reply, refusal)
             elif reply.status is not None and reply.status >= 400:
@@ -223,7 +216,7 @@ class AgentPlane:
         body.content.clear()
         if scope["method"] == "GET":
             visit.turn.end()  # a stream, which may last
-        await self._server.serve(visit, scope, _BodyReplay(read, receive), reply)
+        await self._server.serve(visit, scope, _replay(read, receive), reply)
         return None
 
     def _read_message(self, visit: AgentRequest, method: str, body: bytes) -> bytes | AgentRefusal:
@@ -234,17 +227,17 @@ class AgentPlane:
         if method != "POST":
             wait = guest.bucket.take()
             return _refuse_rate(wait) if wait else body
-        message = read_message(body, self._limits.max_depth)
-        if isinstance(message, Unreadable):
+        message = mcp_messages.read_message(body, self._limits.max_depth)
+        if isinstance(message, mcp_messages.Unreadable):
             return _refuse_unreadable(message)
         wait = self._for_agents.take_call(visit.view) if message.is_call else guest.bucket.take()
         if wait:
             return _refuse_rate(wait)
         if not message.is_call:
-            problem = check_envelope(body)
+            problem = mcp_messages.check_envelope(body)
             return body if problem is None else _refuse_unreadable(problem)
-        call = read_call(message, guest.catalogue.argument_limits, self._limits.max_arguments_bytes)
-        if isinstance(call, Unreadable):
+        call = mcp_messages.read_call(message, guest.catalogue.argument_limits, self._limits.max_arguments_bytes)
+        if isinstance(call, mcp_messages.Unreadable):
             return _refuse_unreadable(call)
         visit.arguments = call.arguments
         return call.envelope
@@ -284,18 +277,14 @@ class _Reply:
         await self._send(message)
 
 
-class _BodyReplay:
-    __slots__ = ("_body", "_receive")
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` for a body that has been read already."""
+    bodies = [body]
 
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
+    async def replay() -> Any:
+        return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
 
-    async def __call__(self) -> Any:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+    return replay
 
 
 class _Body:
@@ -342,6 +331,6 @@ def _refuse_rate(wait: float) -> AgentRefusal:
     )
 
 
-def _refuse_unreadable(problem: Unreadable) -> AgentRefusal:
+def _refuse_unreadable(problem: mcp_messages.Unreadable) -> AgentRefusal:
     status, code, text = problem.value
     return AgentRefusal(status, text, code)

@@ -27,6 +27,7 @@ from proctor.episode.transition_table import Position
 from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
 from proctor.models.control import Code, Problem
+from proctor.server.governed import packet_builders, packet_checks
 from proctor.server.governed.episode_memory import TokenRequest, name_by_digest
 from proctor.server.governed.governance_tools import (
     GOVERNANCE_TOOL_NAMES,
@@ -38,28 +39,6 @@ from proctor.server.governed.governance_tools import (
     RequestToken,
     SubmitPacket,
     parse_arguments,
-)
-from proctor.server.governed.packet_builders import (
-    belief_packet,
-    decision_packet,
-    directive_packet,
-    escalation_packet,
-    observation_packet,
-    plan_packet,
-    result_packet,
-    token_packet,
-)
-from proctor.server.governed.packet_checks import (
-    MOST_KEPT,
-    PacketTerms,
-    complete_packet,
-    content_refusals,
-    encode_attempt,
-    find_refusals,
-    policy_refusals,
-    reference_refusals,
-    size_refusals,
-    token_refusals,
 )
 from proctor.server.governed.packet_stream import MOST_LISTED, PROCTOR, PacketStream, PreJudgeRefusal, Speaker
 from proctor.server.governed.policy import TokenIssuer
@@ -141,7 +120,7 @@ class ToolExecution:
         notes: dict[str, object] = {DIRECTIVE: self._packet.header.packet_id}
         data = observation_data(told.structured)
         await self._stream.declare_result(
-            result, lambda: observation_packet(self._stream, data, self.tool, notes), pending
+            result, lambda: packet_builders.observation_packet(self._stream, data, self.tool, notes), pending
         )
         if self._submitted:
             return self._replies.result(told, self._packet)
@@ -161,7 +140,7 @@ class ToolExecution:
     def _result(self, status: ResultStatus, error: ErrorDetails | None) -> AnyPacket:
         self._stream.check_open()
         took = round(max(0.0, self._stream.clock() - self._began) * 1000, 3)
-        return result_packet(self._stream, self._packet, status, took, error)
+        return packet_builders.result_packet(self._stream, self._packet, status, took, error)
 
 
 class GovernedCall:
@@ -181,7 +160,7 @@ class GovernedCall:
         stream.check_open()
         if len(self._arguments) > stream.packet_limits.packet_bytes:
             # Not read at all: what it says is of no interest.
-            return await self._refuse(*size_refusals(self._arguments, stream))
+            return await self._refuse(*packet_checks.size_refusals(self._arguments, stream))
         if stream.in_safe_mode and tool != GovernanceTool.SUBMIT_PACKET:
             # What is submitted is held against GOV-1 first: who forges a clear is told that it is forged.
             await self._record_attempt(IN_SAFE_MODE)
@@ -235,10 +214,10 @@ class GovernedCall:
             case Decide():
                 if form.outcome in ACTING_OUTCOMES:
                     await self._check_running()
-                return await self._state(decision_packet(stream, form))
+                return await self._state(packet_builders.decision_packet(stream, form))
             case PlanVerification():
                 await self._check_running()
-                return await self._state(plan_packet(stream, form))
+                return await self._state(packet_builders.plan_packet(stream, form))
             case RequestToken():
                 await self._check_running()
                 return await self._request_token(form)
@@ -251,12 +230,12 @@ class GovernedCall:
         stream, speaker = self._stream, self._speaker if speaker is None else speaker
         line, name = packet.line(), packet.header.packet_id
         if len(line) > stream.packet_limits.packet_bytes:
-            bars = size_refusals(line, stream)
+            bars = packet_checks.size_refusals(line, stream)
             digest = msgspec.json.encode(name_by_digest(line))
             await stream.record_refusal(packet.kind, digest, bars, speaker, name)
             return self.replies.refuse_early(bars)
         verdict = stream.judge(packet)
-        bars = policy_refusals(packet, speaker.grant, stream) if verdict.accepted else ()
+        bars = packet_checks.policy_refusals(packet, speaker.grant, stream) if verdict.accepted else ()
         if bars:
             await stream.record_refusal(packet.kind, line, bars, speaker, name)
             return self.replies.refuse_early(bars, self.replies.way_past(bars[0].rule, tried))
@@ -268,7 +247,7 @@ class GovernedCall:
         return verdict if isinstance(verdict, ToolResult) else self.replies.accept(verdict)
 
     async def _record_attempt(self, *bars: PreJudgeRefusal) -> None:
-        attempt = encode_attempt(self._tool, self._arguments)
+        attempt = packet_checks.encode_attempt(self._tool, self._arguments)
         await self._stream.record_refusal(self._tool, attempt, bars, self._speaker)
 
     async def _refuse(self, *bars: PreJudgeRefusal) -> ToolResult:
@@ -287,7 +266,9 @@ class GovernedCall:
             params = msgspec.json.decode(self._arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return await self._refuse(PreJudgeRefusal("SCHEMA", "the arguments are no JSON object"))
-        return await self._execute(directive_packet(self._stream, self._tool, self._tools[self._tool], params))
+        return await self._execute(
+            packet_builders.directive_packet(self._stream, self._tool, self._tools[self._tool], params)
+        )
 
     async def _execute(self, packet: AnyPacket, *, submitted: bool = False) -> ToolExecution | ToolResult:
         told = await self._judge(packet, packet.payload.execution_method.tool_id)
@@ -301,14 +282,14 @@ class GovernedCall:
         return self.replies.report_stop()
 
     async def _believe(self, form: Believe) -> ToolResult:
-        stream, packet, seen = self._stream, belief_packet(self._stream, form), self._stream.memory.seen
+        stream, packet, seen = self._stream, packet_builders.belief_packet(self._stream, form), self._stream.memory.seen
         if stream.position is Position.REVIEW and not stream.session.over and seen is not None:
             # A new cycle begins with what was observed last (S7 to S1), if the belief is then accepted.
             data = msgspec.json.decode(seen.data, type=dict[str, Any])
-            again = observation_packet(stream, data, seen.tool)
+            again = packet_builders.observation_packet(stream, data, seen.tool)
             if stream.would_follow(again, packet):
                 await stream.declare(again)
-            packet = belief_packet(stream, form)
+            packet = packet_builders.belief_packet(stream, form)
         return await self._state(packet)
 
     async def _escalate(self, form: Escalate) -> ToolResult | OperatorQuestion:
@@ -316,7 +297,7 @@ class GovernedCall:
             return await self._find_answer(form.wait_seconds)
         if form.options is None:
             return await self._refuse(NO_OPTIONS)
-        packet = escalation_packet(self._stream, form.question, form)
+        packet = packet_builders.escalation_packet(self._stream, form.question, form)
         told = await self._judge(packet, self._tool)
         return told if isinstance(told, ToolResult) else OperatorQuestion(packet.header.packet_id, form.wait_seconds)
 
@@ -348,7 +329,7 @@ class GovernedCall:
             grant=grant,
             since=stream.now().timestamp(),
         )
-        bars = token_refusals(asked.tools, asked.operations, asked.uses, list(self._tools), stream.policy)
+        bars = packet_checks.token_refusals(asked.tools, asked.operations, asked.uses, list(self._tools), stream.policy)
         if not bars and (pending is not None or len(requests) >= MOST_PENDING):
             bars = (PENDING,)
         return await (self._refuse(*bars) if bars else self._issue_or_ask(asked, form.wait_seconds))
@@ -356,11 +337,11 @@ class GovernedCall:
     async def _issue_or_ask(self, asked: TokenRequest, seconds: float) -> ToolResult | OperatorQuestion:
         """Issue a token at once, or put the request before an operator, unless no token could be issued now."""
         stream, limits = self._stream, self._stream.policy.tokens
-        packet = token_packet(stream, asked, asked.uses, limits.life_seconds)
+        packet = packet_builders.token_packet(stream, asked, asked.uses, limits.life_seconds)
         if (
             limits.issuer is not TokenIssuer.AUTO
             and stream.judge(packet).accepted
-            and not policy_refusals(packet, asked.grant, stream)
+            and not packet_checks.policy_refusals(packet, asked.grant, stream)
         ):
             await stream.note(asked, self._speaker)
             return OperatorQuestion(asked.id, seconds)
@@ -388,18 +369,18 @@ class GovernedCall:
 
     async def _submit_packet(self, form: SubmitPacket) -> ToolResult | ToolExecution:
         stream, submitted = self._stream, form.packet
-        terms = PacketTerms(stream.name, stream.new_id("pkt"), stream.now(), stream.tools_state)
-        line = complete_packet(submitted, terms)
+        terms = packet_checks.PacketTerms(stream.name, stream.new_id("pkt"), stream.now(), stream.tools_state)
+        line = packet_checks.complete_packet(submitted, terms)
         said = stream.read(line)
-        bars = find_refusals(submitted, terms, stream.policy)
+        bars = packet_checks.find_refusals(submitted, terms, stream.policy)
         if not bars and stream.in_safe_mode:
             await self._record_submission(submitted, (IN_SAFE_MODE,))
             return self.replies.in_safe_mode()
         if not bars and len(line) > stream.packet_limits.packet_bytes:
-            bars = size_refusals(line, stream)
+            bars = packet_checks.size_refusals(line, stream)
         if isinstance(said, Packet) and not bars:
-            named = islice(reference_refusals(said, stream.agent_packet_ids(self._speaker)), MOST_LISTED)
-            bars = (*content_refusals(said, self._tools), *named)
+            named = islice(packet_checks.reference_refusals(said, stream.agent_packet_ids(self._speaker)), MOST_LISTED)
+            bars = (*packet_checks.content_refusals(said, self._tools), *named)
         if bars:
             await self._record_submission(submitted, bars)
             return self.replies.refuse_early(bars)
@@ -417,7 +398,7 @@ class GovernedCall:
         header = submitted.get("header")
         kind = header.get("packet_type") if isinstance(header, dict) else submitted.get("record")
         line = msgspec.json.encode(submitted)
-        kept = line if len(line) <= MOST_KEPT else encode_attempt(self._tool, line)
+        kept = line if len(line) <= packet_checks.MOST_KEPT else packet_checks.encode_attempt(self._tool, line)
         await self._stream.record_refusal(kind[:64] if isinstance(kind, str) else "", kept, bars, self._speaker)
 
 

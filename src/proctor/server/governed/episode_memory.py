@@ -14,17 +14,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from proctor.episode.episode_state import BEGINNING
+from proctor.episode.packets import fields
 from proctor.episode.packets.enums import DecisionOutcome, Level, RecordKind
-from proctor.episode.packets.fields import (
-    ID_TAIL,
-    BeliefUpdate,
-    Decision,
-    Escalation,
-    ObservationPayload,
-    Record,
-    TaskResult,
-    Token,
-)
 from proctor.episode.packets.reader import AnyPacket, Packet
 from proctor.episode.transition_table import ProtocolState
 from proctor.models.events import PacketJudged
@@ -63,7 +54,7 @@ Note: TypeAlias = TokenRequest | TokenDenial
 NOTES: Final = {"token_request": TokenRequest, "token_denied": TokenDenial}
 REQUEST: Final = "_request"
 """The note of a token that names the request which it answers."""
-PACKET_ID: Final = re.compile(f"pkt_{ID_TAIL}")
+PACKET_ID: Final = re.compile(f"pkt_{fields.ID_TAIL}")
 STATED_ID: Final = "_stated_id"
 """The note of a packet that keeps what its agent calls it."""
 
@@ -132,7 +123,7 @@ class EpisodeMemory:
         """Return whether an operator has answered before what this agent does; an answer is for the agent who asked."""
         return self.asker == grant and (self.leave if deed is GuardedAction.ACT else self.asked)
 
-    def note(self, event: PacketJudged, said: AnyPacket | Record | Note | None) -> None:
+    def note(self, event: PacketJudged, said: AnyPacket | fields.Record | Note | None) -> None:
         """Remember a line; `said` is what it says, None if nobody can read it."""
         self.lines += 1
         if not event.accepted:
@@ -142,7 +133,7 @@ class EpisodeMemory:
                 self.at = max(self.at, said.header.created_at)
                 if event.accepted:
                     self._remember_packet(event, said)
-            case Record() if event.judged:
+            case fields.Record() if event.judged:
                 self.at = max(self.at, said.at)
                 if event.accepted and said.record is RecordKind.USER_INPUT:
                     self.answer, self.leave = _parse_answer(said), True
@@ -162,18 +153,18 @@ class EpisodeMemory:
         if STATED_ID in packet.notes:
             self._remember_agent_id(event.grant, packet.notes[STATED_ID], name)
         match payload:
-            case ObservationPayload():
+            case fields.ObservationPayload():
                 self.seen = LatestObservation(name, at, msgspec.json.encode(payload.data), payload.source_tool)
                 self.times[name] = at
-            case TaskResult():
+            case fields.TaskResult():
                 self.times[name] = at
-            case Decision():
+            case fields.Decision():
                 self._remember_decision(event, packet)
-            case BeliefUpdate():
+            case fields.BeliefUpdate():
                 self._remember_beliefs(event, payload)
-            case Escalation():
+            case fields.Escalation():
                 self.escalation, self.asker, self.leave = packet, event.grant, False
-            case Token() if REQUEST in packet.notes:
+            case fields.Token() if REQUEST in packet.notes:
                 request = msgspec.json.decode(packet.notes[REQUEST], type=str)
                 self.issued[request] = payload.token_id
                 self._close_request(request)
@@ -201,7 +192,7 @@ class EpisodeMemory:
         # Whoever decides anew goes on without what it had asked for.
         self.requests = {name: asked for name, asked in self.requests.items() if asked.grant != event.grant}
 
-    def _remember_beliefs(self, event: PacketJudged, payload: BeliefUpdate) -> None:
+    def _remember_beliefs(self, event: PacketJudged, payload: fields.BeliefUpdate) -> None:
         if event.path[:1] == [ProtocolState.VERIFY]:
             self.verified = self.verified_since_act = True
         for change in payload.belief_changes:
@@ -219,7 +210,7 @@ def name_by_digest(said: bytes) -> dict[str, object]:
     return {"sha256": sha256(said).hexdigest(), "bytes": len(said)}
 
 
-def _parse_answer(record: Record) -> OperatorAnswer:
+def _parse_answer(record: fields.Record) -> OperatorAnswer:
     """Return what an operator's record says; the proctor wrote it, so anything else in it says nothing."""
     try:
         return msgspec.json.decode(msgspec.json.encode(record.data), type=OperatorAnswer)

@@ -298,27 +298,13 @@ async def _submit(stream: PacketStream, said: AnyPacket | Record, question: str 
     _check_open(stream)
     verdict = await stream.state(said, OPERATOR)
     stream.notifier.notify()
-    return _report(
-        stream,
-        accepted=verdict.accepted,
-        packet_id=verdict.packet_id,
-        rules=list(verdict.rules),
-        reason=verdict.reason,
-        question=question,
-    )
+    done = _report(stream, accepted=verdict.accepted, reason=verdict.reason, question=question)
+    done.packet_id, done.rules = verdict.packet_id, list(verdict.rules)
+    return done
 
 
-def _report(
-    stream: PacketStream,
-    *,
-    accepted: bool = True,
-    reason: str = "",
-    packet_id: str | None = None,
-    rules: Sequence[str] = (),
-    question: str = "",
-) -> Done:
-    state = stream.standing.state
-    return Done(stream.session.name, stream.epoch, accepted, state, packet_id, list(rules), reason, question)
+def _report(stream: PacketStream, *, accepted: bool = True, reason: str = "", question: str = "") -> Done:
+    return Done(stream.session.name, stream.epoch, accepted, stream.standing.state, reason=reason, question=question)
 
 
 class _ResetReply(Struct):

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from proctor.contracts.tools import ToolSafety
 from proctor.episode.packets.enums import ResultStatus
 from proctor.episode.packets.fields import TaskResult
 from proctor.episode.transition_table import Position
@@ -73,11 +72,6 @@ class Governor:
     def closed(self) -> bool:
         """Whether the packet episode is closed: its grants are dead."""
         return self.conclusion is not None
-
-    def tools(self, names: Sequence[str]) -> dict[str, ToolSafety]:
-        """Return the environment's tools with these names, as the policy sees them."""
-        tools = self.session.spec.card.tools
-        return {tool.name: self.policy.safety_of(tool) for tool in tools if tool.name in names}
 
     def describe(self, waiting: int) -> GovernedSession:
         """Return how the episode stands, for an operator, for whom so much waits."""

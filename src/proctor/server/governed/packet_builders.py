@@ -9,46 +9,7 @@ from typing import Any, Final
 
 from proctor.contracts.tools import ToolSafety
 from proctor.episode.episode_state import EpisodeState, IssuedToken
-from proctor.episode.packets.enums import (
-    DecisionOutcome,
-    EpistemicStatus,
-    EscalationTrigger,
-    Freshness,
-    MethodKind,
-    ObservationType,
-    OperationType,
-    ResolutionMethod,
-    ResultStatus,
-    SafetyClass,
-    TaskType,
-    UpdateType,
-)
-from proctor.episode.packets.fields import (
-    AuthorizedScope,
-    BeliefChange,
-    BeliefUpdate,
-    ConstraintsSatisfied,
-    ContradictionDetails,
-    Decision,
-    Directive,
-    Epistemics,
-    ErrorDetails,
-    Escalation,
-    EscalationOption,
-    EvidenceGap,
-    ExecutionMetadata,
-    ExecutionMethod,
-    FailureMode,
-    Intent,
-    LoadBearingAssumption,
-    ObservationPayload,
-    RecommendedStep,
-    RejectedAlternative,
-    TaskResult,
-    Token,
-    VerificationPlan,
-    VerificationTarget,
-)
+from proctor.episode.packets import enums, fields
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.packets.writer import encode_raw, encode_values
 from proctor.episode.rules.contract import ALLOWED_OPERATIONS
@@ -87,24 +48,26 @@ def belief_packet(stream: PacketStream, form: Believe) -> AnyPacket:
             expected=f"{known_ids}, or no evidence: the latest observation",
         )
     known = any((form.domain, key) in memory.beliefs for key in form.changes)
-    kind = UpdateType(form.kind or ("revision" if known else "new_belief"))
-    resolved = kind is UpdateType.CONTRADICTION_RESOLVED
-    payload = BeliefUpdate(
+    kind = enums.UpdateType(form.kind or ("revision" if known else "new_belief"))
+    resolved = kind is enums.UpdateType.CONTRADICTION_RESOLVED
+    payload = fields.BeliefUpdate(
         update_type=kind,
         belief_changes=[
-            BeliefChange(
+            fields.BeliefChange(
                 form.domain, key, encode_raw(value, "/changes"), memory.beliefs.get((form.domain, key), _NOTHING)
             )
             for key, value in form.changes.items()
         ],
         evidence_integration=list(evidence) or None,
-        contradiction_details=ContradictionDetails(list(evidence), ResolutionMethod.PREFER_FRESH) if resolved else None,
+        contradiction_details=fields.ContradictionDetails(list(evidence), enums.ResolutionMethod.PREFER_FRESH)
+        if resolved
+        else None,
     )
-    epistemics = Epistemics(
-        status=EpistemicStatus.DERIVED,
+    epistemics = fields.Epistemics(
+        status=enums.EpistemicStatus.DERIVED,
         confidence=form.confidence,
         calibration_note="stated by the agent",
-        freshness_class=Freshness.OPERATIONAL,
+        freshness_class=enums.Freshness.OPERATIONAL,
         assumptions=[],
     )
     return stream.packet(payload, evidence=stream.references(evidence), epistemics=epistemics)
@@ -113,17 +76,17 @@ def belief_packet(stream: PacketStream, form: Believe) -> AnyPacket:
 def decision_packet(stream: PacketStream, form: Decide) -> AnyPacket:
     """Return what an agent decided."""
     checks = Checks() if form.checks is None else form.checks
-    payload = Decision(
-        decision_outcome=DecisionOutcome(form.outcome),
+    payload = fields.Decision(
+        decision_outcome=enums.DecisionOutcome(form.outcome),
         decision_summary=form.summary,
-        constraints_satisfied=ConstraintsSatisfied(**dict(checks)),
+        constraints_satisfied=fields.ConstraintsSatisfied(**dict(checks)),
         load_bearing_assumptions=None
         if form.assumptions is None
-        else [LoadBearingAssumption(*each) for each in form.assumptions.items()],
+        else [fields.LoadBearingAssumption(*each) for each in form.assumptions.items()],
         rejected_alternatives=None
         if form.alternatives is None
-        else [RejectedAlternative(f"alternative_{i}", text) for i, text in enumerate(form.alternatives, 1)],
-        failure_modes=None if form.risks is None else [FailureMode(text) for text in form.risks],
+        else [fields.RejectedAlternative(f"alternative_{i}", text) for i, text in enumerate(form.alternatives, 1)],
+        failure_modes=None if form.risks is None else [fields.FailureMode(text) for text in form.risks],
     )
     return stream.packet(payload, evidence=stream.latest_evidence())
 
@@ -131,12 +94,12 @@ def decision_packet(stream: PacketStream, form: Decide) -> AnyPacket:
 def plan_packet(stream: PacketStream, form: PlanVerification) -> AnyPacket:
     """Return what an agent will verify."""
     targets = [each if isinstance(each, TargetArguments) else TargetArguments(assumption=each) for each in form.targets]
-    payload = VerificationPlan(
+    payload = fields.VerificationPlan(
         plan_id=stream.new_id("plan"),
         triggering_decision_id=stream.memory.decision or NO_DECISION,
         plan_summary=form.summary,
         targets=[
-            VerificationTarget(
+            fields.VerificationTarget(
                 target_id=f"target_{i}",
                 description=f"verify: {each.assumption}",
                 assumption_text=each.assumption,
@@ -159,22 +122,26 @@ def escalation_packet(stream: PacketStream, question: str, form: Escalate) -> An
         for i, each in enumerate(form.options or [], 1)
     ]
     gaps = ["what a human would choose"] if form.gaps is None else form.gaps
-    payload = Escalation(
-        escalation_trigger=EscalationTrigger(form.trigger),
-        top_options=[EscalationOption(each.id, each.description, each.pros, each.cons) for each in options],
-        evidence_gaps=[EvidenceGap(gap, "the choice may be wrong") for gap in gaps],
-        recommended_next_step=RecommendedStep(form.recommended or "choose one of the options", "stated by the agent"),
+    payload = fields.Escalation(
+        escalation_trigger=enums.EscalationTrigger(form.trigger),
+        top_options=[fields.EscalationOption(each.id, each.description, each.pros, each.cons) for each in options],
+        evidence_gaps=[fields.EvidenceGap(gap, "the choice may be wrong") for gap in gaps],
+        recommended_next_step=fields.RecommendedStep(
+            form.recommended or "choose one of the options", "stated by the agent"
+        ),
         blocking_decision_packet_id=stream.memory.decision,
     )
-    return stream.packet(payload, intent=Intent(question, "this episode"), evidence=stream.latest_evidence())
+    return stream.packet(payload, intent=fields.Intent(question, "this episode"), evidence=stream.latest_evidence())
 
 
 def token_packet(stream: PacketStream, asked: TokenRequest, uses: int, seconds: float) -> AnyPacket:
     """Return the token that answers a request: from layer 1, unused, and not for ever."""
     at = stream.now()
-    payload = Token(
+    payload = fields.Token(
         token_id=stream.new_id("token"),
-        authorized_scope=AuthorizedScope(list(asked.tools), [OperationType(each) for each in asked.operations]),
+        authorized_scope=fields.AuthorizedScope(
+            list(asked.tools), [enums.OperationType(each) for each in asked.operations]
+        ),
         expiry=at + timedelta(seconds=seconds),
         max_usage_count=uses,
         issuer_layer=1,
@@ -185,13 +152,13 @@ def token_packet(stream: PacketStream, asked: TokenRequest, uses: int, seconds: 
 
 def directive_packet(stream: PacketStream, tool: str, safety: ToolSafety, params: dict[str, Any]) -> AnyPacket:
     """Return the task that a call of an environment's tool is."""
-    payload = Directive(
+    payload = fields.Directive(
         task_id=stream.new_id("task"),
-        task_type=TaskType.TOOL_READ if safety is ToolSafety.READ else TaskType.TOOL_WRITE,
-        execution_method=ExecutionMethod(
-            MethodKind.TOOL, tool, encode_values(params, "/payload/execution_method/tool_params")
+        task_type=enums.TaskType.TOOL_READ if safety is ToolSafety.READ else enums.TaskType.TOOL_WRITE,
+        execution_method=fields.ExecutionMethod(
+            enums.MethodKind.TOOL, tool, encode_values(params, "/payload/execution_method/tool_params")
         ),
-        tool_safety_class=SafetyClass(safety),
+        tool_safety_class=enums.SafetyClass(safety),
         authorization_token_id=choose_token(tool, safety, stream.standing, stream.now()),
     )
     return stream.packet(payload, evidence=stream.latest_evidence())
@@ -219,17 +186,17 @@ def token_opens(permit: IssuedToken, tool: str) -> bool:
 def result_packet(
     stream: PacketStream,
     packet: AnyPacket,
-    status: ResultStatus,
+    status: enums.ResultStatus,
     milliseconds: float,
-    error: ErrorDetails | None = None,
+    error: fields.ErrorDetails | None = None,
 ) -> AnyPacket:
     """Return how a task ended, and what it cost."""
-    payload = TaskResult(
+    payload = fields.TaskResult(
         task_id=packet.payload.task_id,
         directive_packet_id=packet.header.packet_id,
         result_status=status,
         error_details=error,
-        execution_metadata=ExecutionMetadata(execution_time_ms=milliseconds, tool_calls_used=1),
+        execution_metadata=fields.ExecutionMetadata(execution_time_ms=milliseconds, tool_calls_used=1),
     )
     return stream.packet(payload)
 
@@ -238,5 +205,7 @@ def observation_packet(
     stream: PacketStream, data: dict[str, Any], tool: str | None = None, notes: dict[str, object] | None = None
 ) -> AnyPacket:
     """Return what was seen."""
-    payload = ObservationPayload(ObservationType.TOOL_OUTPUT, encode_values(data, "/payload/data"), source_tool=tool)
+    payload = fields.ObservationPayload(
+        enums.ObservationType.TOOL_OUTPUT, encode_values(data, "/payload/data"), source_tool=tool
+    )
     return stream.packet(payload, notes=notes or {})

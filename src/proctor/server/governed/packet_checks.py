@@ -20,18 +20,8 @@ from msgspec import Struct
 
 from proctor.contracts.tools import ToolSafety
 from proctor.episode.episode_state import classify_directive, classify_packet
+from proctor.episode.packets import fields
 from proctor.episode.packets.enums import MethodKind, PacketKind, ToolsState
-from proctor.episode.packets.fields import (
-    BeliefUpdate,
-    Budgets,
-    Decision,
-    Directive,
-    Escalation,
-    Quality,
-    RiskBudget,
-    Stakes,
-    VerificationPlan,
-)
 from proctor.episode.packets.reader import AnyPacket
 from proctor.episode.rules.governance import GOV_1, GOV_2, GOV_3, POLICY_1, POLICY_2, POLICY_3, SIZE_1
 from proctor.episode.transition_table import DIRECTIVES, Event
@@ -115,9 +105,9 @@ def complete_packet(submitted: Mapping[str, Any], terms: PacketTerms) -> bytes:
 
 def content_refusals(packet: AnyPacket, tools: Mapping[str, ToolSafety]) -> tuple[PreJudgeRefusal, ...]:
     """Return why the proctor does not do what a submitted packet asks for; `tools` are those of its agent."""
-    if isinstance(packet.payload, Directive):
+    if isinstance(packet.payload, fields.Directive):
         return _directive_refusals(packet.payload, tools)
-    if isinstance(packet.payload, Escalation):
+    if isinstance(packet.payload, fields.Escalation):
         ids = [option.option_id for option in packet.payload.top_options]
         if len(set(ids)) < len(ids):
             reason = "two options have one id: nobody could choose between them"
@@ -140,17 +130,17 @@ def _references(packet: AnyPacket) -> Iterator[tuple[str, str | None]]:
     for i, reference in enumerate(packet.compliance.evidence.evidence_refs):
         yield f"/mcp/evidence/evidence_refs/{i}/ref_id", reference.ref_id
     match payload:
-        case BeliefUpdate():
+        case fields.BeliefUpdate():
             yield from _each("/payload/evidence_integration", payload.evidence_integration)
             details = payload.contradiction_details
             named = None if details is None else details.conflicting_packet_ids
             yield from _each("/payload/contradiction_details/conflicting_packet_ids", named)
-        case Decision():
+        case fields.Decision():
             for i, assumption in enumerate(payload.load_bearing_assumptions or ()):
                 yield f"/payload/load_bearing_assumptions/{i}/verification_packet_id", assumption.verification_packet_id
-        case VerificationPlan():
+        case fields.VerificationPlan():
             yield "/payload/triggering_decision_id", payload.triggering_decision_id
-        case Escalation():
+        case fields.Escalation():
             yield "/payload/blocking_decision_packet_id", payload.blocking_decision_packet_id
 
 
@@ -158,7 +148,7 @@ def _each(pointer: str, names: Sequence[str] | None) -> Iterator[tuple[str, str]
     return ((f"{pointer}/{i}", name) for i, name in enumerate(names or ()))
 
 
-def _directive_refusals(payload: Directive, tools: Mapping[str, ToolSafety]) -> tuple[PreJudgeRefusal, ...]:
+def _directive_refusals(payload: fields.Directive, tools: Mapping[str, ToolSafety]) -> tuple[PreJudgeRefusal, ...]:
     method, tool = payload.execution_method.method, payload.execution_method.tool_id
     names = ", ".join(tools)
     if method is not MethodKind.TOOL:
@@ -209,10 +199,13 @@ def _measure_refusals(submitted: Mapping[str, Any], policy: GovernancePolicy) ->
     if not isinstance(envelope, dict):
         return
     defaults = policy.defaults
-    stakes, quality = _parse_section(envelope.get("stakes"), Stakes), _parse_section(envelope.get("quality"), Quality)
-    budgets = _parse_section(envelope.get("budgets"), Budgets)
+    stakes, quality = (
+        _parse_section(envelope.get("stakes"), fields.Stakes),
+        _parse_section(envelope.get("quality"), fields.Quality),
+    )
+    budgets = _parse_section(envelope.get("budgets"), fields.Budgets)
     if stakes is not None:
-        yield from _check_least("/mcp/stakes", stakes, defaults.stakes, Stakes.__struct_fields__)
+        yield from _check_least("/mcp/stakes", stakes, defaults.stakes, fields.Stakes.__struct_fields__)
     if quality is not None:
         graded = ("quality_tier", "verification_requirement")
         yield from _check_least("/mcp/quality", quality, defaults.quality, graded)
@@ -240,7 +233,7 @@ def _check_least(pointer: str, stated: Struct, least: Struct, names: Iterable[st
             yield PreJudgeRefusal(GOV_3, f"{said} is below what the policy says, {wanted}", f"{pointer}/{name}")
 
 
-def _check_budgets(stated: Budgets, most: Budgets) -> Iterator[PreJudgeRefusal]:
+def _check_budgets(stated: fields.Budgets, most: fields.Budgets) -> Iterator[PreJudgeRefusal]:
     for name in ("token_budget", "tool_call_budget", "time_budget_seconds"):
         if getattr(stated, name) > getattr(most, name):
             reason = f"{getattr(stated, name)} is more than the policy allows, {getattr(most, name)}"
@@ -251,7 +244,7 @@ def _check_budgets(stated: Budgets, most: Budgets) -> Iterator[PreJudgeRefusal]:
         yield PreJudgeRefusal(GOV_3, reason, "/mcp/budgets/risk_budget")
 
 
-def _is_within_risk(stated: RiskBudget, most: RiskBudget) -> bool:
+def _is_within_risk(stated: fields.RiskBudget, most: fields.RiskBudget) -> bool:
     """Return whether no more risk is stated: of two texts nobody knows which is more, so they must be the same."""
     if stated.envelope != most.envelope:
         return False

@@ -26,17 +26,7 @@ from pydantic import ValidationError as ModelError
 
 from proctor.contracts.tools import Tool, ToolSafety
 from proctor.episode.episode_state import EpisodeState
-from proctor.episode.packets import fields
-from proctor.episode.packets.enums import (
-    Adversariality,
-    Irreversibility,
-    Level,
-    OperationType,
-    PacketKind,
-    QualityTier,
-    Uncertainty,
-    VerificationRequirement,
-)
+from proctor.episode.packets import enums, fields
 from proctor.episode.packets.writer import LAYERS, PacketDefaults
 from proctor.episode.rules.catalogue import LIMIT_2
 from proctor.episode.rules.governance import governance_settings
@@ -90,7 +80,7 @@ def _refusals(rules: Rules, marks: Marks, events: tuple[Event, ...]) -> Iterator
 
 
 _SHAPE: Final = re.compile(r"(?P<deed>\w+) at (?P<level>\w+) stakes")
-LEVELS: Final = tuple(Level)
+LEVELS: Final = tuple(enums.Level)
 
 
 class GuardedAction(StrEnum):
@@ -105,12 +95,12 @@ class EscalationCondition:
     """Something that an agent may do only after an operator has answered."""
 
     deed: GuardedAction
-    level: Level
+    level: enums.Level
 
     def __str__(self) -> str:
         return f"{self.deed} at {self.level} stakes"
 
-    def holds(self, deed: GuardedAction, level: Level) -> bool:
+    def holds(self, deed: GuardedAction, level: enums.Level) -> bool:
         """Return whether it is about this deed, at stakes of this level."""
         return deed is self.deed and LEVELS.index(level) >= LEVELS.index(self.level)
 
@@ -119,7 +109,7 @@ def parse_condition(text: str) -> EscalationCondition:
     """Return the condition that a text says, or raise a ValidationError."""
     found = _SHAPE.fullmatch(" ".join(text.split()))
     if found is not None and found["deed"] in tuple(GuardedAction) and found["level"] in LEVELS:
-        return EscalationCondition(GuardedAction(found["deed"]), Level(found["level"]))
+        return EscalationCondition(GuardedAction(found["deed"]), enums.Level(found["level"]))
     raise ValidationError(
         "this is no condition for an escalation",
         found=text,
@@ -149,11 +139,11 @@ class PolicySection(BaseModel):
 class StakesPolicy(PolicySection):
     """What could go wrong, and how badly: the least that an agent may state."""
 
-    impact: Level = Level.LOW
-    irreversibility: Irreversibility = Irreversibility.REVERSIBLE
-    uncertainty: Uncertainty = Uncertainty.LOW
-    adversariality: Adversariality = Adversariality.BENIGN
-    stakes_level: Level = Level.LOW
+    impact: enums.Level = enums.Level.LOW
+    irreversibility: enums.Irreversibility = enums.Irreversibility.REVERSIBLE
+    uncertainty: enums.Uncertainty = enums.Uncertainty.LOW
+    adversariality: enums.Adversariality = enums.Adversariality.BENIGN
+    stakes_level: enums.Level = enums.Level.LOW
 
 
 class DefinitionOfDonePolicy(PolicySection):
@@ -166,10 +156,10 @@ class DefinitionOfDonePolicy(PolicySection):
 class QualityPolicy(PolicySection):
     """How good the work is meant to be: the least that an agent may state."""
 
-    quality_tier: QualityTier = QualityTier.PAR
+    quality_tier: enums.QualityTier = enums.QualityTier.PAR
     satisficing_mode: bool = True
     definition_of_done: DefinitionOfDonePolicy = DefinitionOfDonePolicy()
-    verification_requirement: VerificationRequirement = VerificationRequirement.OPTIONAL
+    verification_requirement: enums.VerificationRequirement = enums.VerificationRequirement.OPTIONAL
     """VERIFY_ONE: no ACT before a verification in this episode; VERIFY_ALL: each ACT has one of its own."""
 
 
@@ -204,7 +194,7 @@ class TokenPolicy(PolicySection):
     issuer: TokenIssuer = TokenIssuer.AUTO
     max_uses: PositiveCount = 10
     life_seconds: Seconds = 300.0
-    operations: Annotated[frozenset[OperationType], Field(min_length=1)] = frozenset({OperationType.WRITE})
+    operations: Annotated[frozenset[enums.OperationType], Field(min_length=1)] = frozenset({enums.OperationType.WRITE})
 
 
 class EscalationPolicy(PolicySection):
@@ -265,7 +255,7 @@ class GovernancePolicy(PolicySection):
             stakes=msgspec.convert(self.stakes.model_dump(), fields.Stakes),
             quality=msgspec.convert(self.quality.model_dump(), fields.Quality),
             budgets=msgspec.convert(self.budgets.model_dump(), fields.Budgets),
-            layers={**LAYERS, PacketKind.TOKEN: 1},
+            layers={**LAYERS, enums.PacketKind.TOKEN: 1},
             token_life=timedelta(seconds=self.tokens.life_seconds),
         )
 
@@ -276,7 +266,7 @@ class GovernancePolicy(PolicySection):
 
     def lets_go_on(self, tools: Iterable[Tool]) -> bool:
         """Return whether an agent with these tools can always go on or stop: where it must verify, or gets no tokens, it reads."""
-        verifying = (VerificationRequirement.VERIFY_ONE, VerificationRequirement.VERIFY_ALL)
+        verifying = (enums.VerificationRequirement.VERIFY_ONE, enums.VerificationRequirement.VERIFY_ALL)
         verifies = self.quality.verification_requirement in verifying
         if not verifies and self.tokens.issuer is not TokenIssuer.NEVER:
             return True
