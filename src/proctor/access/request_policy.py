@@ -29,7 +29,7 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
@@ -44,6 +44,7 @@ Address = tuple[str, int | None]
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 HTTP_PORT: Final = 80
 HIGHEST_PORT: Final = 65535
+OPEN_PATH: Final = "/health"
 READING: Final = frozenset({"GET", "HEAD"})
 
 # No trailing dot and no leading zero: one spelling for each name, so that a comparison is enough.
@@ -92,8 +93,8 @@ class AccessPolicy:
 
     `hosts` are the addresses that the server is known by; `any_address` also takes every IP address with `port` (a
     number cannot be rebound); `pages` allows the origin that is the server itself, for a socket that serves pages.
-    A path in `open_paths` can be read without a credential; no credential at all needs loopback names only, or
-    `many_tokens`: then the caller looks the token up by itself (`judge_address`).
+    No credential at all needs loopback names only, or `many_tokens`: then the caller looks the token up by itself
+    (`judge_address`).
     """
 
     hosts: frozenset[Address]
@@ -102,7 +103,6 @@ class AccessPolicy:
     any_address: bool = False
     origins: frozenset[str] = frozenset()
     pages: bool = False
-    open_paths: frozenset[str] = frozenset({"/health"})
     many_tokens: bool = False
 
     def __post_init__(self) -> None:
@@ -149,28 +149,35 @@ def judge_request(policy: AccessPolicy, method: str, path: str, headers: Headers
     `method` is the HTTP method, or "WEBSOCKET" for a handshake; `path` is the one that will be routed, without query.
     """
     verdict = judge_address(policy, path, headers)
-    if not verdict.allowed or policy.credential is None or is_open_path(policy, method, path):
+    if not verdict.allowed or policy.credential is None or is_open_path(method, path):
         return verdict
     known = accepts(policy.credential, read_presented_secret(headers))
     return AccessVerdict.ALLOWED if known else AccessVerdict.NO_CREDENTIAL
 
 
-def is_open_path(policy: AccessPolicy, method: str, path: str) -> bool:
+def is_open_path(method: str, path: str) -> bool:
     """Return whether this can be asked for without a credential."""
-    return path in policy.open_paths and method in READING
+    return path == OPEN_PATH and method in READING
 
 
 def judge_address(policy: AccessPolicy, path: str, headers: Headers) -> AccessVerdict:
     """Return the verdict on where a request comes from and where it goes, whoever sends it; never raises."""
     if not path.startswith("/"):
         return AccessVerdict.BAD_TARGET
-    host = _read_host(headers)
+    host, origins = _read_host(headers), _read_values(headers, b"origin")
     if host is None:
         return AccessVerdict.BAD_HOST
-    if not _is_known(policy, host):
+    name, port = host[0], HTTP_PORT if host[1] is None else host[1]
+    is_named = (name, port) in policy.hosts or (name, None) in policy.hosts
+    if not is_named and not (policy.any_address and port == policy.port and _parse_ip(name) is not None):
         return AccessVerdict.FOREIGN_HOST
-    refusal = _judge_origin(policy, host, _read_values(headers, b"origin"))
-    return AccessVerdict.ALLOWED if refusal is None else refusal
+    if not origins:
+        return AccessVerdict.ALLOWED  # a peer that is no page sends none
+    if len(origins) > 1 or origins[0] is None:
+        return AccessVerdict.BAD_ORIGIN
+    origin = origins[0].lower()
+    is_welcome = origin in policy.origins or (policy.pages and _is_own(origin, host))
+    return AccessVerdict.ALLOWED if is_welcome else AccessVerdict.FOREIGN_ORIGIN
 
 
 def is_own_page(headers: Headers) -> bool:
@@ -182,26 +189,6 @@ def is_own_page(headers: Headers) -> bool:
 def _read_host(headers: Headers) -> Address | None:
     values = _read_values(headers, b"host")
     return _parse_address(values[0]) if len(values) == 1 else None
-
-
-def _is_known(policy: AccessPolicy, host: Address) -> bool:
-    name, port = host
-    meant = HTTP_PORT if port is None else port
-    if (name, meant) in policy.hosts or (name, None) in policy.hosts:
-        return True
-    return policy.any_address and meant == policy.port and _parse_ip(name) is not None
-
-
-def _judge_origin(policy: AccessPolicy, host: Address, values: Sequence[str | None]) -> AccessVerdict | None:
-    """Return why the Origin is refused, or None; a peer that is no page sends none."""
-    if not values:
-        return None
-    if len(values) > 1 or values[0] is None:
-        return AccessVerdict.BAD_ORIGIN
-    origin = values[0].lower()
-    if origin in policy.origins or (policy.pages and _is_own(origin, host)):
-        return None
-    return AccessVerdict.FOREIGN_ORIGIN
 
 
 def _is_own(origin: str, host: Address) -> bool:

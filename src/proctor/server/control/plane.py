@@ -440,7 +440,7 @@ class ControlPlane:
         method, path = scope["method"], scope["path"]
         if self._visits is not None and is_open_page(method, path):
             return True
-        return is_open_path(_find_policy(self._policies, scope)[0], method, path)
+        return is_open_path(method, path)
 
     def _verdict(self, scope: Scope, method: str) -> AccessVerdict:
         path, operators = scope["path"], self._operator_policies
