@@ -42,7 +42,6 @@ Address = tuple[str, int | None]
 """A name and a port; None is a port that was not said, or, in a policy, any."""
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
-HTTP_PORT: Final = 80
 HIGHEST_PORT: Final = 65535
 OPEN_PATH: Final = "/health"
 READING: Final = frozenset({"GET", "HEAD"})
@@ -167,7 +166,7 @@ def judge_address(policy: AccessPolicy, path: str, headers: Headers) -> AccessVe
     host, origins = _read_host(headers), _read_values(headers, b"origin")
     if host is None:
         return AccessVerdict.BAD_HOST
-    name, port = host[0], HTTP_PORT if host[1] is None else host[1]
+    name, port = host[0], 80 if host[1] is None else host[1]
     is_named = (name, port) in policy.hosts or (name, None) in policy.hosts
     if not is_named and not (policy.any_address and port == policy.port and _parse_ip(name) is not None):
         return AccessVerdict.FOREIGN_HOST

@@ -57,7 +57,6 @@ SMALL_BYTES: Final = 1024
 SMALL_PER_SECOND: Final = 2000.0
 MOST_SMALL: Final = 32
 """Fragments and chunks smaller than `SMALL_BYTES`, pings and pongs of one connection: so many may come at once, and so many in a second."""
-FEW_SMALL: Final = 2.0
 LINGER_SECONDS: Final = 10.0
 MOST_DISCARDED: Final = 256 * 1024
 """What is read and dropped of a peer whose connection ends, so that it reads the reply before it learns that nobody listens."""
@@ -89,7 +88,7 @@ class SmallPieceCounter:
 
     def piece_bytes(self, ordinary: int) -> int:
         """Return how much to parse at once; one ping now and then is no flood, nor are both ends of a body."""
-        return ordinary if self.count <= FEW_SMALL else SMALL_PIECE_BYTES
+        return ordinary if self.count <= 2.0 else SMALL_PIECE_BYTES
 
     def pause_seconds(self, now: float) -> float:
         """Return how long to parse nothing: not at all, if there were few."""

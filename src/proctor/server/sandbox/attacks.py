@@ -31,10 +31,7 @@ from proctor.server.sandbox.worker.seccomp import CLONE_NEWUSER, NUMBERS, here
 MIB: Final = 2**20
 PTRACE_SEIZE: Final = 0x4206
 CONNECT_SECONDS: Final = 1.0
-MORE_PROCESSES: Final = 50
-"""How many more than its limit a fork bomb tries to start."""
 BOMBERS: Final = 3
-BOMB_SECONDS: Final = 5.0
 ENDED: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 KNOWN_FILES: Final = ("/etc/shadow", "/etc/passwd", "/etc/machine-id")
 SYSTEM_FOLDERS: Final = ("/", "/usr", "/etc", "/var/tmp")  # noqa: S108 - where nothing must come to be
@@ -240,7 +237,7 @@ def _take_memory(size: int) -> Iterator[None]:
 
 
 def _fork_bomb(targets: AttackTargets) -> str:
-    wanted = targets.processes + MORE_PROCESSES
+    wanted = targets.processes + 50
     with _start_children(wanted, nullcontext) as count:
         if count < wanted:
             raise BlockingIOError(0, f"no more than {count} processes could be started")
@@ -281,7 +278,7 @@ def _take_and_wait(ready: int, doing: Doing) -> NoReturn:
 
 def _count_ready(ready: int, pids: Collection[int]) -> int:
     """Return how many processes have what they were to take, as soon as each has it or has ended."""
-    said, ended, until = 0, 0, time.monotonic() + BOMB_SECONDS
+    said, ended, until = 0, 0, time.monotonic() + 5.0
     while said + ended < len(pids) and time.monotonic() < until:
         if select.select([ready], [], [], 0.005)[0]:
             said += len(os.read(ready, len(pids)))

@@ -146,7 +146,6 @@ def explain_shortcoming(found: TierReport) -> str:
 
 INSTALL: Final = "bubblewrap is not installed; install it, for instance with `apt install bubblewrap`"
 NO_LINUX: Final = "this is no Linux"
-PROC_SYS: Final = Path("/proc/sys")
 SWITCHES: Final = (
     ("user/max_user_namespaces", "0", "set user.max_user_namespaces to more than 0"),
     ("kernel/unprivileged_userns_clone", "0", "set kernel.unprivileged_userns_clone to 1"),
@@ -199,7 +198,7 @@ def explain_lacking(tier: Tier) -> str | None:
     return None
 
 
-def check_user_namespaces(settings: Path = PROC_SYS) -> str:
+def check_user_namespaces(settings: Path = Path("/proc/sys")) -> str:
     """Return `allowed`, or in words what forbids a user namespace and what to do."""
     for name, forbidding, remedy in SWITCHES:
         with suppress(OSError):
@@ -315,7 +314,6 @@ ENDING: Final = frozenset((SandboxProbe.MEMORY_BOMB, SandboxProbe.MEMORY_OF_MANY
 QUICK: Final = tuple(probe for probe in SandboxProbe if probe is not SandboxProbe.MEMORY_OF_MANY)
 """What is tried whenever a server starts: all but the one that takes the memory of a whole limit several times."""
 PLAIN: Final = "import sys; sys.path[:] = sys.argv[1:]; from proctor.server.sandbox.attacks import main; main()"
-LOGS: Final = ("proctor.sandbox", "proctor.environment")
 SHARED: Final = "all sessions are in the server's own process"
 
 
@@ -452,7 +450,7 @@ def _silence_logs() -> Iterator[None]:
         return False
 
     with ExitStack() as stack:
-        for log in map(logging.getLogger, LOGS):
+        for log in map(logging.getLogger, ("proctor.sandbox", "proctor.environment")):
             log.addFilter(drop)
             stack.callback(log.removeFilter, drop)
         yield

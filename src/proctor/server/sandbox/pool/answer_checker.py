@@ -34,9 +34,6 @@ SECONDS_A_BYTE: Final = 40e-9
 """Of a processor, for an answer that is checked quickly: lists take a quarter of this, numbers near the largest one four times as much."""
 CHECK_SECONDS: Final = 60.0
 END_SECONDS: Final = 5.0
-LONGEST_VERDICT: Final = 100
-NICENESS: Final = 5
-"""Steps come first."""
 ENTRY: Final = "import sys; sys.path[:] = sys.argv[2:]; from proctor.server.sandbox.pool.answer_checker import main; main(int(sys.argv[1]))"
 
 
@@ -129,7 +126,7 @@ class CheckerProcess:
         # The whole frame, with its length in front: nothing is copied.
         whole: Any = body.obj
         channel.sendall(whole)
-        said = messages.read_message(channel, LONGEST_VERDICT, until)
+        said = messages.read_message(channel, 100, until)
         if said is None:
             raise ConnectionResetError("the process ended")
         return messages.decode_message(said, CheckVerdict)
@@ -166,7 +163,7 @@ class CheckerProcess:
 
 def main(descriptor: int) -> None:
     """Say of each answer that comes over this descriptor whether it is sound, until the other side closes it."""
-    os.nice(NICENESS)
+    os.nice(5)  # steps come first
     with socket.socket(fileno=descriptor) as channel, suppress(ConnectionError):
         while (body := messages.read_message(channel, 2 * messages.MOST_BYTES)) is not None:
             begun = time.process_time()

@@ -24,11 +24,9 @@ PREFIX: Final = "proctor-"
 LEAF: Final = "-server"
 PERIOD: Final = 100_000
 """Microseconds: the time over which a share of the processors is counted."""
-SMALLEST_QUOTA: Final = 1000
 OPTIONAL: Final = frozenset(("memory.swap.max", "memory.oom.group", "memory.memsw.limit_in_bytes"))
 """Limits that are left out where the kernel has no such file."""
 CONTROLLERS: Final = ("memory", "pids", "cpu")
-KILL_ROUNDS: Final = 50
 REMOVE_ROUNDS: Final = 20
 PAUSE_SECONDS: Final = 0.002
 
@@ -75,7 +73,7 @@ class ControlGroup:
         # Nothing is forked any more, so that a finite number of rounds is enough.
         with suppress(OSError):
             write_kernel_file(self.find_folder("pids") / "pids.max", "0")
-        for _ in range(KILL_ROUNDS):
+        for _ in range(50):
             pids = self.pids()
             if not pids:
                 return
@@ -125,7 +123,7 @@ class ControlGroup:
 def limit_settings(version: int, limits: SandboxLimits) -> dict[str, str]:
     """Return what is written into the files of a new group, in this order; each is named after its controller."""
     memory, processes = str(limits.memory_bytes), str(limits.processes)
-    quota = max(SMALLEST_QUOTA, int(limits.cpus * PERIOD))
+    quota = max(1000, int(limits.cpus * PERIOD))  # the kernel takes no smaller one
     if version == 2:
         no_swap = {"memory.swap.max": "0", "memory.oom.group": "1"}
         return {"memory.max": memory, **no_swap, "pids.max": processes, "cpu.max": f"{quota} {PERIOD}"}

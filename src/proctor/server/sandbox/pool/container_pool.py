@@ -46,7 +46,6 @@ LOG: Final = logging.getLogger("proctor.sandbox")
 KILLED: Final = 128 + 9
 """How a container ends whose first process was killed by the kernel: we kill its client before we kill it."""
 BURIAL_SECONDS: Final = 10.0
-REASON_SECONDS: Final = 0.2
 ENGINES: Final = ("docker", "podman")
 PATIENCE_SECONDS: Final = 60.0
 MOST_WORDS: Final = 500
@@ -268,7 +267,7 @@ class Container:
         """Return whether the kernel ended the container: what it ends, it ends for want of memory."""
         with suppress(subprocess.TimeoutExpired):
             # It has closed its end of the socket, so it is about to end.
-            return self._client is not None and self._client.wait(REASON_SECONDS) == KILLED
+            return self._client is not None and self._client.wait(0.2) == KILLED
         return False
 
     def kill(self) -> None:

@@ -43,7 +43,6 @@ INCIDENT: Final = re.compile(r"[0-9a-f]{12}")
 CLOSE_SECONDS: Final = 5.0
 MOST_TRACES: Final = 20
 """How many traces of one worker go to the log."""
-OUT_OF_MEMORY: Final = "ended: it needed more memory than it may have"
 
 
 class ProcessHandle(Protocol):
@@ -250,7 +249,7 @@ class WorkerExecutor(Executor):
     def _fail(self, how: BreakReason) -> results.RequestFailed:
         """Kill the worker, and return what its session learns."""
         self._socket.cut(how)
-        reason = OUT_OF_MEMORY if self._ran_out_of_memory else how.value
+        reason = "ended: it needed more memory than it may have" if self._ran_out_of_memory else how.value
         number = results.new_incident()
         LOG.error("a worker %s, incident %s", reason, number, extra=self._log_fields())
         if how is BreakReason.LATE:

@@ -33,9 +33,6 @@ MOST_USERS: Final = 2**28
 MAPPED_USERS: Final = (20_000, 40_000)
 """The first, and how many, where an engine has a range of users of its own that is no larger than 65536."""
 DEEPEST: Final = 100
-LONGEST_LOAD_REPORT: Final = 2**16
-PIPE_BYTES: Final = 2**16
-LONGEST_COMPLAINT: Final = 2000
 LOOKS: Final = 20
 
 
@@ -137,7 +134,7 @@ def load_target_in(channel: socket.socket, start: messages.StartMessage, deadlin
     body = None
     with suppress(ConnectionError):
         channel.sendall(messages.encode_frame(start))
-        body = messages.read_message(channel, LONGEST_LOAD_REPORT, deadline)
+        body = messages.read_message(channel, 2**16, deadline)
     if body is None:
         raise ConnectionResetError("it ended while it imported the environment")
     return messages.decode_message(body, messages.LoadReport)
@@ -149,7 +146,7 @@ def read_complaint(pipe: IO[bytes] | None) -> str:
         return ""
     os.set_blocking(pipe.fileno(), False)
     with suppress(BlockingIOError):
-        said = os.read(pipe.fileno(), PIPE_BYTES)[-LONGEST_COMPLAINT:]
+        said = os.read(pipe.fileno(), 2**16)[-2000:]
         return messages.printable_text(said.decode("utf-8", "replace").strip())
     return ""
 
