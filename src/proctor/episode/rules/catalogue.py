@@ -144,7 +144,7 @@ SENTENCES: Final = {found.id: found.sentence for found in CATALOGUE}
 
 def select_for_legal_event(position: Position, event: Event, *, remarkable: bool) -> tuple[RuleFunction, ...]:
     """Return what is asked about an event that the table has a row for."""
-    asked = (rule for rule in CATALOGUE if not rule.implied and (remarkable or not rule.rare))
+    asked = [rule for rule in CATALOGUE if not rule.implied and (remarkable or not rule.rare)]
     return tuple(judge for rule in asked if (judge := rule.asks(position, event)) is not None)
 
 
