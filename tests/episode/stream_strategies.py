@@ -204,6 +204,9 @@ class Said(NamedTuple):
     correlation_id: str | None = None
 
 
+NOTHING_VERIFIED = {"planned": False, "read": False, "succeeded": False, "saw": False}
+
+
 class Walk:
     """One episode on its way: what it has said, and where it thinks it stands."""
 
@@ -252,6 +255,10 @@ class Walk:
     def go(self, place: str) -> None:
         """Stand at `place` if what was said is accepted."""
         self.commit = lambda: self._arrive(place)
+
+    def will(self, **changes: Any) -> None:
+        """Change these attributes if what was said is accepted."""
+        self.commit = lambda: vars(self).update(changes)
 
     def _arrive(self, place: str) -> None:
         if place == "SAFEMODE" and self.place != place:
@@ -322,14 +329,8 @@ class Walk:
         if outcome == "ACT" and self.overrun(allowed):
             return wire
 
-        def commit() -> None:
-            self.place = "VERIFY" if outcome == "VERIFY_FIRST" else f"DECIDE_{outcome}"
-            self.decision_id = wire["header"]["packet_id"]
-            self.allowed = allowed
-            self.planned = self.read = self.succeeded = self.saw = False
-            self.evidence = []
-
-        self.commit = commit
+        place, decision_id = "VERIFY" if outcome == "VERIFY_FIRST" else f"DECIDE_{outcome}", wire["header"]["packet_id"]
+        self.will(place=place, decision_id=decision_id, allowed=allowed, evidence=[], **NOTHING_VERIFIED)
         return wire
 
     def budget(self) -> Wire:
@@ -343,13 +344,8 @@ class Walk:
         return self.spent[0] > tokens or self.spent[1] > calls or self.spent[2] > seconds * 1000
 
     def present_plan(self) -> Wire:
-        wire = self.say("VerificationPlanPacket", plan(self.decision_id), 5)
-
-        def commit() -> None:
-            self.planned = True
-
-        self.commit = commit
-        return wire
+        self.will(planned=True)
+        return self.say("VerificationPlanPacket", plan(self.decision_id), 5)
 
     def issue(self) -> Wire:
         if self.tokens and self.chance(0.2):
@@ -506,18 +502,11 @@ class Walk:
         return wire
 
     def answer(self) -> Wire:
-        wire = (
-            record("user_input", self.correlation_id, self.stamp(self.at), self.rng.choice(("operator", "system")))
-            if self.chance(0.5)
-            else self.say("ObservationPacket", observation("user_input"), 1)
-        )
-
-        def commit() -> None:
-            self.place = "DECIDE_AFRESH"
-            self.spent = [0, 0, 0.0]
-
-        self.commit = commit
-        return wire
+        self.will(place="DECIDE_AFRESH", spent=[0, 0, 0.0])
+        if self.chance(0.5):
+            by = self.rng.choice(("operator", "system"))
+            return record("user_input", self.correlation_id, self.stamp(self.at), by)
+        return self.say("ObservationPacket", observation("user_input"), 1)
 
     def notice(self) -> Wire:
         severity = self.rng.choice(("INFO", "WARNING", "ERROR"))
@@ -557,11 +546,8 @@ class Walk:
         by = "system" if self.chance(0.2) else "operator"
         wire = record("approval", self.correlation_id, self.stamp(self.at), by, data)
 
-        def commit() -> None:
-            self.approved = [self.approved[0] + 100, self.approved[1] + calls, self.approved[2]]
-
         if by == "operator" and data is not None:
-            self.commit = commit
+            self.will(approved=[self.approved[0] + 100, self.approved[1] + calls, self.approved[2]])
         return wire
 
     def close(self) -> Wire:
@@ -583,13 +569,12 @@ class Walk:
         if self.chance(0.3):
             data["initial_beliefs"] = self.rng.choice((True, False, [], ["the ledger is right"]))
 
-        def commit() -> None:
-            self.lenient = data.get("profile") == "lenient"
-            self.layers_fixed = data.get("layer_rules") == "error"
-            self.escalates = data.get("on_overrun") == "escalate"
-            self.initial_beliefs = bool(data.get("initial_beliefs"))
-
-        self.commit = commit
+        self.will(
+            lenient=data.get("profile") == "lenient",
+            layers_fixed=data.get("layer_rules") == "error",
+            escalates=data.get("on_overrun") == "escalate",
+            initial_beliefs=bool(data.get("initial_beliefs")),
+        )
         return record("open", self.correlation_id, self.stamp(self.at), "system", data or None)
 
     # -------------------------------------------------------------------------------------------- what comes next

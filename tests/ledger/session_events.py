@@ -16,6 +16,7 @@ from proctor.ledger.keys import Signer
 from proctor.ledger.reader import Ledger, Row
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import (
+    AgentGranted,
     BatchReset,
     BatchStepped,
     EpisodeClosed,
@@ -23,6 +24,7 @@ from proctor.models.events import (
     EpisodeStepped,
     Event,
     Failed,
+    PacketJudged,
     SessionClosed,
     SessionOpened,
 )
@@ -88,6 +90,18 @@ def left(session: str = "s", episodes: int = 1, steps: int = 0) -> SessionClosed
 def failure(session: str = "s", **changed: Any) -> Failed:
     fields: dict[str, Any] = {"session": session, "at": NOON, "epoch": 0, "step": 0, "code": "VALIDATION_ERROR"}
     return Failed(**(fields | changed))
+
+
+def judged(accepted: bool, state: str = "S1_SENSE", number: int = 0) -> PacketJudged:
+    line = Raw(b"{}")
+    at = NOON + number
+    return PacketJudged(
+        session="s", at=at, epoch=1, step=number, line=line, kind="DECISION", accepted=accepted, state=state
+    )
+
+
+def granted(agent: str) -> AgentGranted:
+    return AgentGranted(session="s", at=NOON, epoch=1, grant="g", agent=agent, tools=["move"])
 
 
 def batch_reset(session: str = "s", epoch: int = 1, mask: bytes = b"null", size: int = 8) -> BatchReset:

@@ -24,8 +24,8 @@ from proctor.ledger.chain import (
     session_from_chain_name,
 )
 from proctor.ledger.rows import PartialEvent
-from proctor.models.events import AgentGranted, Event, PacketJudged, SessionResumed, encode_event
-from tests.ledger.session_events import NOON, batch_step, failure, reset, step
+from proctor.models.events import Event, SessionResumed, encode_event
+from tests.ledger.session_events import NOON, batch_step, failure, granted, judged, reset, step
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 rows = st.tuples(names, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=20))
@@ -100,17 +100,6 @@ def test_what_is_no_head_is_refused(text: str) -> None:
 
 
 _GLANCE = msgspec.json.Decoder(PartialEvent)
-
-
-def judged(accepted: bool, state: str = "S1_SENSE") -> PacketJudged:
-    line = msgspec.Raw(b"{}")
-    return PacketJudged(
-        session="s", at=NOON, epoch=1, step=0, line=line, kind="DECISION", accepted=accepted, state=state
-    )
-
-
-def granted(agent: str) -> AgentGranted:
-    return AgentGranted(session="s", at=NOON, epoch=1, grant="g", agent=agent, tools=[])
 
 
 def resumed(lost: str | None) -> SessionResumed:

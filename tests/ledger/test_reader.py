@@ -10,7 +10,7 @@ from proctor.errors import ValidationError
 from proctor.ledger.chain import MOST_AGENTS, genesis_hash, row_hash
 from proctor.ledger.reader import EpisodeSummary, Ledger, format_agents
 from proctor.ledger.verify import verify
-from proctor.models.events import AgentGranted, Event, PacketJudged
+from proctor.models.events import Event
 from tests.ledger.session_events import (
     NOON,
     SIGNER,
@@ -20,6 +20,8 @@ from tests.ledger.session_events import (
     closed,
     episode,
     failure,
+    granted,
+    judged,
     left,
     opened,
     reset,
@@ -234,32 +236,15 @@ def test_a_hash_that_is_none_finds_no_observation(tmp_path: Path) -> None:
         ledger.observation("xyz")
 
 
-def judged(number: int, *, accepted: bool, state: str) -> PacketJudged:
-    return PacketJudged(
-        session="s",
-        at=NOON + number,
-        epoch=1,
-        step=number,
-        line=msgspec.Raw(b"{}"),
-        kind="DECISION",
-        accepted=accepted,
-        state=state,
-    )
-
-
-def granted(agent: str) -> AgentGranted:
-    return AgentGranted(session="s", at=NOON, epoch=1, grant="g", agent=agent, tools=["move"])
-
-
 STORY: list[Event] = [
     opened(policy={"name": "strict"}, tier="process"),
     reset(),
     granted("one"),
     granted("other"),
-    judged(1, accepted=False, state="S1_SENSE"),
+    judged(False, number=1),
     step(number=1),
     failure(epoch=1),
-    judged(2, accepted=True, state="S3_DECIDE"),
+    judged(True, "S3_DECIDE", number=2),
 ]
 END: list[Event] = [closed(steps=1, outcome="open", state="S9_SAFEMODE"), left()]
 

@@ -40,7 +40,7 @@ from proctor.ledger.rows import (
     encode_statement_row,
 )
 from proctor.ledger.storage.sqlite import INSERT_BLOB, encode_blob
-from proctor.ledger.storage_limits import StorageBudget
+from proctor.ledger.storage_limits import StorageBudget, begins_episode
 from proctor.models.events import BatchReset, EpisodeClosed, EpisodeReset, Event, SessionClosed, SessionOpened
 
 ChainOwner: TypeAlias = str | None
@@ -116,10 +116,10 @@ class RowBuilder:
         signer: Signer | None,
         has: Callable[[str], bool],
         wall: Callable[[], float],
-        budget: StorageBudget | None = None,
+        budget: StorageBudget,
     ) -> None:
         self.batch = CommitBatch()
-        self._budget = StorageBudget() if budget is None else budget
+        self._budget = budget
         self._keeps: ObservationStorage = keeps
         self._signer = signer
         self._has_chain = has
@@ -228,7 +228,7 @@ class RowBuilder:
 
     def _reset(self, event: EpisodeReset | BatchReset) -> None:
         chain_state = self._states.get(event.session) or ChainState()
-        if chain_state.open and isinstance(event, BatchReset) and bytes(event.mask).strip() != b"null":
+        if chain_state.open and not begins_episode(event):
             self._append_event(event)
             return
         written = self._encode_event(event, self._keeps, first=not chain_state.opened)

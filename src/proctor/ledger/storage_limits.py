@@ -178,7 +178,7 @@ class StorageBudget:
                 found=size,
                 expected=f"at most {limits.step_bytes} bytes (max_step_bytes)",
             )
-        if limits.episode_bytes is None or _begins_episode(event):
+        if limits.episode_bytes is None or begins_episode(event):
             return
         most = limits.episode_bytes * self._envs.get(event.session, 1)
         stored = self._stored.get(event.session, 0) + gathered
@@ -194,7 +194,7 @@ class StorageBudget:
         """Take note of a session or an episode that begins."""
         if isinstance(event, SessionOpened):
             self.open(event)
-        elif _begins_episode(event):
+        elif begins_episode(event):
             self._stored.pop(event.session, None)
             self._broken.discard(event.session)
 
@@ -227,6 +227,6 @@ class StorageBudget:
         return True
 
 
-def _begins_episode(event: Event) -> bool:
+def begins_episode(event: Event) -> bool:
     """Return whether the event begins an episode; the reset of some environments of a batch does not."""
     return isinstance(event, EpisodeReset) or (isinstance(event, BatchReset) and bytes(event.mask).strip() == b"null")

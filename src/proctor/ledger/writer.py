@@ -212,14 +212,14 @@ class GroupCommitter:
         row_builder: RowBuilder,
         *,
         delay: float | None,
-        budget: StorageBudget | None = None,
+        budget: StorageBudget,
     ) -> None:
         self.lost: dict[str, bool] = {}
         """Sessions whose last events nobody waited for, and were not kept; True: their opening is among them."""
         self._row_builder = row_builder
         self._connection = connection
         self._path = path
-        self._budget = StorageBudget() if budget is None else budget
+        self._budget = budget
         self._delay = delay
         """None: those who record wait for the commit, which begins at once; else it begins after so many seconds."""
         self._in_flight: CommitBatch | None = None
