@@ -733,31 +733,9 @@ def record_1(case: Case) -> Found:
 
 
 RULES: tuple[Callable[[Case], Found], ...] = (
-    fsm,
-    identity,
-    clocks,
-    queue,
-    safety,
-    layers,
-    e1,
-    e2,
-    e3,
-    s4,
-    e4,
-    s5,
-    e6,
-    s6,
-    e7,
-    s8,
-    inv_act,
-    inv_004,
-    inv_005,
-    inv_007,
-    inv_008,
-    inv_011,
-    inv_012,
-    limit_2,
-    record_1,
+    *(fsm, identity, clocks, queue, safety, layers),
+    *(e1, e2, e3, s4, e4, s5, e6, s6, e7, s8),
+    *(inv_act, inv_004, inv_005, inv_007, inv_008, inv_011, inv_012, limit_2, record_1),
 )
 
 

@@ -693,29 +693,35 @@ PROPER: dict[str, tuple[Callable[[Walk], Wire], ...]] = {
 }
 ANYWHERE = (Walk.notice, *[Walk.revoke] * 3, *[Walk.queue] * 2, *[Walk.approve] * 2, Walk.critical)
 ANYTHING: tuple[Callable[[Walk], Wire], ...] = (
-    Walk.observe,
-    Walk.believe,
-    Walk.decide,
-    Walk.decide,
-    lambda walk: walk.decide(walk.rng.choice(("VERIFY_FIRST", "ESCALATE", "DEFER", "CANCEL"))),
-    Walk.present_plan,
-    Walk.issue,
-    Walk.revoke,
-    Walk.critical,
-    Walk.direct,
-    lambda walk: walk.direct(writes=True),
-    Walk.conclude,
-    lambda walk: walk.say("TaskResultPacket", result("task_1", walk.decision_id), 6),
-    Walk.escalate,
-    Walk.answer,
-    Walk.answer,
-    Walk.clear,
-    Walk.clear_from_afar,
-    Walk.approve,
-    Walk.close,
-    Walk.close,
-    Walk.open,
-    Walk.queue,
+    *(
+        Walk.observe,
+        Walk.believe,
+        Walk.decide,
+        Walk.decide,
+        lambda walk: walk.decide(walk.rng.choice(("VERIFY_FIRST", "ESCALATE", "DEFER", "CANCEL"))),
+        Walk.present_plan,
+        Walk.issue,
+        Walk.revoke,
+        Walk.critical,
+    ),
+    *(
+        Walk.direct,
+        lambda walk: walk.direct(writes=True),
+        Walk.conclude,
+        lambda walk: walk.say("TaskResultPacket", result("task_1", walk.decision_id), 6),
+    ),
+    *(
+        Walk.escalate,
+        Walk.answer,
+        Walk.answer,
+        Walk.clear,
+        Walk.clear_from_afar,
+        Walk.approve,
+        Walk.close,
+        Walk.close,
+        Walk.open,
+        Walk.queue,
+    ),
 )
 
 
@@ -773,16 +779,8 @@ def _unsure_and_partial(_walk: Walk, wire: Wire) -> None:
 
 
 TWISTS = (
-    _wrong_issuer,
-    _unsure_and_partial,
-    _narrow_scope,
-    _rush_back,
-    _forget_before,
-    _misjudge_stakes,
-    _tools_partial,
-    _tools_down,
-    _note,
-    _wrong_issuer,
+    *(_wrong_issuer, _unsure_and_partial, _narrow_scope, _rush_back, _forget_before, _misjudge_stakes),
+    *(_tools_partial, _tools_down, _note, _wrong_issuer),
 )
 
 
@@ -976,19 +974,8 @@ def _bad_record(walk: Walk) -> Breakage:
 
 
 BREAKAGES: tuple[Callable[[Walk], Breakage], ...] = (
-    _cut,
-    _not_text,
-    _one_option,
-    _no_gaps,
-    _no_step,
-    _half_an_envelope,
-    _half_an_envelope_elsewhere,
-    _no_reason,
-    _write_without_token,
-    _failure_without_details,
-    _unknown_key,
-    _naive_time,
-    _bad_record,
+    *(_cut, _not_text, _one_option, _no_gaps, _no_step, _half_an_envelope, _half_an_envelope_elsewhere),
+    *(_no_reason, _write_without_token, _failure_without_details, _unknown_key, _naive_time, _bad_record),
 )
 
 
@@ -1013,58 +1000,22 @@ def stream(seed: int, count: int, *, at_once: int = 6, length: int = 70) -> Iter
 
 
 STRANGE: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    1,
-    2**63,
-    2**64,
-    10**30,
-    1.5,
-    1e308,
-    "",
-    " ",
-    "pkt_",
-    "corr_x",
-    "x" * 300,
-    "\x00",
-    "é",
-    "𝄞",
-    [],
-    [[]],
-    {},
-    {"": {}},
-    "0001-01-01T00:00:00+00:00",
-    "9999-12-31T23:59:59.999999+00:00",
-    "9999-12-31T23:59:59-23:59",
-    "0001-01-01T00:00:00+23:59",
-    "2026-01-01T00:00:00.123456789Z",
-    "2026-01-01",
-    "Integrity",
-    "clear",
-    "CRITICAL",
+    *(None, True, 0, -1, 1, 2**63, 2**64, 10**30, 1.5, 1e308),
+    *("", " ", "pkt_", "corr_x", "x" * 300, "\x00", "é", "𝄞"),
+    *([], [[]], {}, {"": {}}),
+    *("0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59.999999+00:00", "9999-12-31T23:59:59-23:59"),
+    *("0001-01-01T00:00:00+23:59", "2026-01-01T00:00:00.123456789Z", "2026-01-01"),
+    *("Integrity", "clear", "CRITICAL"),
 )
 SNIPPETS = (
-    b"",
-    b"{",
-    b"}",
-    b"null",
-    b"[]",
-    b"{}",
-    b"true",
-    b'"packet"',
-    b"1e999",
-    b"NaN",
-    b"\xef\xbb\xbf{}",
-    b"\xff",
-    b'{"header": {}, "mcp": {}, "payload": {}}',
-    b'{"record": "close"}',
-    b'{"record": 1, "header": 2}',
-    b'{"header": {"packet_id": "\\ud800"}}',
-    b"[" * 100_000,
-    b'{"a":' * 100_000,
-    b'{"header": ' + b"9" * 5000 + b"}",
+    *(b"", b"{", b"}", b"null", b"[]", b"{}", b"true", b'"packet"', b"1e999", b"NaN", b"\xef\xbb\xbf{}", b"\xff"),
+    *(
+        b'{"header": {}, "mcp": {}, "payload": {}}',
+        b'{"record": "close"}',
+        b'{"record": 1, "header": 2}',
+        b'{"header": {"packet_id": "\\ud800"}}',
+    ),
+    *(b"[" * 100_000, b'{"a":' * 100_000, b'{"header": ' + b"9" * 5000 + b"}"),
 )
 
 

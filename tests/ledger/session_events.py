@@ -195,11 +195,11 @@ async def safe(waiting: Awaitable[None] | None) -> None:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Yield the folder of a disk of 24 MiB; needs root."""
+def small_disk(folder: Path, size: str = "24m") -> Iterator[Path]:
+    """Yield the folder of a disk of this size; needs root."""
     disk = folder / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=True)
     try:
         yield disk
     finally:

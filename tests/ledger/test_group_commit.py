@@ -18,7 +18,20 @@ from proctor.ledger.verify import verify
 from proctor.ledger.writer import LedgerWriter
 from proctor.models.events import Event
 from tests.ledger.damage import LONG
-from tests.ledger.session_events import SIGNER, begun, closed, left, opened, reset, rows, run, safe, step, writer
+from tests.ledger.session_events import (
+    SIGNER,
+    begun,
+    closed,
+    left,
+    opened,
+    reset,
+    rows,
+    run,
+    safe,
+    small_disk,
+    step,
+    writer,
+)
 
 Breaks = Callable[[sqlite3.Connection], object]
 
@@ -43,6 +56,12 @@ BREAKS = [pytest.param(full, id="full"), pytest.param(read_only, id="read-only")
 
 def connection_of(into: LedgerWriter) -> sqlite3.Connection:
     return into._committer._connection
+
+
+async def settled(into: LedgerWriter) -> None:
+    """Wait until nothing is gathered and no commit is on its way."""
+    while into._row_builder.batch.rows or into._committer._in_flight:
+        await asyncio.sleep(0.005)
 
 
 def big(number: int) -> Event:
@@ -178,8 +197,7 @@ def test_what_nobody_waited_for_and_was_lost_is_said_at_the_next_event(tmp_path:
         into._committer.commit_now()
         read_only(connection_of(into))
         into.record(step("a"))
-        while into._row_builder.batch.rows or into._committer._in_flight:
-            await asyncio.sleep(0.005)
+        await settled(into)
         mended(connection_of(into))
         with pytest.raises(ComponentError, match="could not be kept"):
             into.record(step("a", number=2))
@@ -203,8 +221,7 @@ def test_a_session_whose_opening_was_lost_is_refused_from_then_on(tmp_path: Path
         read_only(connection_of(into))
         into.record(opened())
         into.record(left("over"))
-        while into._row_builder.batch.rows or into._committer._in_flight:
-            await asyncio.sleep(0.005)
+        await settled(into)
         mended(connection_of(into))
         assert into._committer.lost == {"s": True}
         for event in (reset(), reset(), left()):
@@ -226,8 +243,7 @@ def test_a_session_that_is_opened_again_after_its_opening_was_lost_is_kept(tmp_p
         into = writer(tmp_path, durability="off")
         read_only(connection_of(into))
         into.record(opened())
-        while into._row_builder.batch.rows or into._committer._in_flight:
-            await asyncio.sleep(0.005)
+        await settled(into)
         mended(connection_of(into))
         for event in (opened(), reset(), step()):
             into.record(event)
@@ -342,13 +358,8 @@ def test_a_disk_that_fills_up_keeps_what_was_acknowledged(tmp_path: Path, durabi
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path, "300k") as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.system

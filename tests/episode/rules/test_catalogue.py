@@ -6,46 +6,17 @@ import re
 
 from proctor.episode.rules.catalogue import CATALOGUE, SENTENCES
 
-BOTH = "error, warning"
+IDS = [
+    *("JSON", "SCHEMA", "EPISODE_CLOSED", "LIMIT-1", "LIMIT-2", "FSM", "RECORD-1", "ID-1", "ID-2", "TIME-1", "QUEUE-1"),
+    *("SAFETY-1", "LAYER-1", "LAYER-2", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "S4", "S5", "S6", "S8"),
+    *(f"INV-{number:03}" for number in range(1, 13)),
+]
 LAYERED = "warning, or error if the layer rules say so"
 LEVELS = {
-    "JSON": "error",
-    "SCHEMA": "error",
-    "EPISODE_CLOSED": "error",
-    "LIMIT-1": "error",
-    "LIMIT-2": "error",
-    "FSM": "error",
-    "RECORD-1": "error",
-    "ID-1": "error",
-    "ID-2": "warning",
-    "TIME-1": "warning",
-    "QUEUE-1": "warning",
-    "SAFETY-1": "error",
-    "LAYER-1": LAYERED,
-    "LAYER-2": LAYERED,
-    "E1": "error",
-    "E2": "error",
-    "E3": "error",
-    "E4": "error",
-    "E5": "error",
-    "E6": "error",
-    "E7": "error",
-    "S4": "error",
-    "S5": "error",
-    "S6": "error",
-    "S8": "error",
-    "INV-001": "error",
-    "INV-002": "error",
-    "INV-003": "error",
-    "INV-004": "error",
-    "INV-005": "error",
-    "INV-006": "error",
-    "INV-007": "error",
-    "INV-008": "error",
-    "INV-009": "error",
-    "INV-010": BOTH,
-    "INV-011": BOTH,
-    "INV-012": "warning",
+    **dict.fromkeys(IDS, "error"),
+    **dict.fromkeys(("ID-2", "TIME-1", "QUEUE-1", "INV-012"), "warning"),
+    **dict.fromkeys(("INV-010", "INV-011"), "error, warning"),
+    **dict.fromkeys(("LAYER-1", "LAYER-2"), LAYERED),
 }
 
 
