@@ -30,25 +30,9 @@ MOMENTS = st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=
 VALUES = st.sampled_from([None, True, 0, 1.5, "a", [], {}, [1, "a", None], {"a": {"b": [1]}}]).map(copy.deepcopy)
 # In the place of anything else: right here, wrong there.
 JUNK: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    7,
-    1.5,
-    "",
-    "x",
-    "ACT",
-    "pkt_1",
-    "token_1",
-    "pkt_1\n",
-    [],
-    {},
-    ["x"],
-    {"x": 1},
-    [{}],
+    *(None, True, False, 0, 1, -1, 7, 1.5),
+    *("", "x", "ACT", "pkt_1", "token_1", "pkt_1\n"),
+    *([], {}, ["x"], {"x": 1}, [{}]),
 )
 TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00", "2026-02-30T00:00:00Z", "2026-01-01", "yesterday")
 NEW_KEYS = ("extra", "_note", "a/b~c", "", "Payload")

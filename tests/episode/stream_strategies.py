@@ -693,35 +693,14 @@ PROPER: dict[str, tuple[Callable[[Walk], Wire], ...]] = {
 }
 ANYWHERE = (Walk.notice, *[Walk.revoke] * 3, *[Walk.queue] * 2, *[Walk.approve] * 2, Walk.critical)
 ANYTHING: tuple[Callable[[Walk], Wire], ...] = (
-    *(
-        Walk.observe,
-        Walk.believe,
-        Walk.decide,
-        Walk.decide,
-        lambda walk: walk.decide(walk.rng.choice(("VERIFY_FIRST", "ESCALATE", "DEFER", "CANCEL"))),
-        Walk.present_plan,
-        Walk.issue,
-        Walk.revoke,
-        Walk.critical,
-    ),
-    *(
-        Walk.direct,
-        lambda walk: walk.direct(writes=True),
-        Walk.conclude,
-        lambda walk: walk.say("TaskResultPacket", result("task_1", walk.decision_id), 6),
-    ),
-    *(
-        Walk.escalate,
-        Walk.answer,
-        Walk.answer,
-        Walk.clear,
-        Walk.clear_from_afar,
-        Walk.approve,
-        Walk.close,
-        Walk.close,
-        Walk.open,
-        Walk.queue,
-    ),
+    *(Walk.observe, Walk.believe, Walk.decide, Walk.decide),
+    lambda walk: walk.decide(walk.rng.choice(("VERIFY_FIRST", "ESCALATE", "DEFER", "CANCEL"))),
+    *(Walk.present_plan, Walk.issue, Walk.revoke, Walk.critical, Walk.direct),
+    lambda walk: walk.direct(writes=True),
+    Walk.conclude,
+    lambda walk: walk.say("TaskResultPacket", result("task_1", walk.decision_id), 6),
+    *(Walk.escalate, Walk.answer, Walk.answer, Walk.clear, Walk.clear_from_afar, Walk.approve),
+    *(Walk.close, Walk.close, Walk.open, Walk.queue),
 )
 
 

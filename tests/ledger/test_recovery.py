@@ -90,18 +90,8 @@ def test_a_chain_goes_on_in_the_next_run_and_the_one_after_it(tmp_path: Path) ->
 
 
 def test_steps_of_agents_in_earlier_chains_are_counted(tmp_path: Path) -> None:
-    written(
-        tmp_path,
-        [
-            opened(),
-            reset(),
-            step(number=1, grant="g"),
-            step(number=2),
-            closed(),
-            reset(epoch=2),
-            step(epoch=2, grant="g"),
-        ],
-    )
+    story: list[Event] = [opened(), reset(), step(number=1, grant="g"), step(number=2), closed()]
+    written(tmp_path, [*story, reset(epoch=2), step(epoch=2, grant="g")])
 
     (found,) = unfinished(tmp_path)
 

@@ -26,18 +26,12 @@ from proctor.episode.transition_table import Event
 from tests.episode.scripts import START
 from tests.episode.stages import Stage
 
-RANK = {
-    "LOW": 0,
-    "MEDIUM": 1,
-    "HIGH": 2,
-    "CRITICAL": 3,
-    "REVERSIBLE": 0,
-    "PARTIAL": 1,
-    "IRREVERSIBLE": 2,
-    "BENIGN": 0,
-    "CONTESTED": 1,
-    "HOSTILE": 2,
-}
+ORDERS = (
+    ("LOW", "MEDIUM", "HIGH", "CRITICAL"),
+    ("REVERSIBLE", "PARTIAL", "IRREVERSIBLE"),
+    ("BENIGN", "CONTESTED", "HOSTILE"),
+)
+RANK = {word: rank for words in ORDERS for rank, word in enumerate(words)}
 SUPERB = replace(QUALITY, quality_tier=QualityTier.SUPERB)
 
 
