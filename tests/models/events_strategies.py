@@ -1,26 +1,13 @@
 """Random events of every kind, for the tests of whoever keeps or reads them."""
 
 import json
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Meta, Raw
 
-from proctor.models.events import (
-    AgentGranted,
-    AgentRevoked,
-    BatchReset,
-    BatchStepped,
-    EpisodeClosed,
-    EpisodeReset,
-    EpisodeStepped,
-    Event,
-    Failed,
-    PacketJudged,
-    SessionClosed,
-    SessionOpened,
-    SessionResumed,
-)
+from proctor.models.events import Event
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
 """Every event, as the union has them."""
@@ -38,102 +25,39 @@ raws = st.builds(
     st.none() | st.just(1),
     st.booleans(),
 )
-tables = st.dictionaries(texts, values, max_size=3)
-counts = st.integers(0, 2**40)
-seeds = st.integers(0, 2**31)
-heads: dict[str, st.SearchStrategy[Any]] = {
-    "session": texts,
-    "at": finite,
-    "principal": st.sampled_from(["control", "agent", "operator", "system"]),
-    "request_id": st.none() | counts,
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: texts,
+    int: st.integers(0, 2**31),
+    float: finite,
+    bool: st.booleans(),
+    Raw: raws,
+    Any: values,
+    type(None): st.none(),
 }
-FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
-    SessionOpened: {
-        **dict.fromkeys(("environment", "environment_version", "target", "server", "boot"), texts),
-        **dict.fromkeys(("python", "gymnasium", "numpy"), texts),
-        "settings": tables,
-        "num_envs": st.none() | counts,
-        "autoreset_mode": st.none() | texts,
-        "transforms": st.lists(tables, max_size=2),
-        "place": st.sampled_from(["inline", "thread", "process"]),
-        "tier": texts,
-        "probe": tables,
-        **dict.fromkeys(("code", "resume"), texts),
-        "policy": st.none() | tables,
-        **dict.fromkeys(("shared", "packed", "compress", "infos"), st.booleans()),
-        "step_timeout": st.none() | finite,
-    },
-    EpisodeReset: {
-        "epoch": counts,
-        "episode_id": texts,
-        "seed": st.none() | seeds,
-        **dict.fromkeys(("options", "observation", "metadata", "pipeline", "scene"), raws),
-        "nth": st.integers(1, 2**40),
-    },
-    EpisodeStepped: {
-        **dict.fromkeys(("epoch", "step"), counts),
-        **dict.fromkeys(("action", "observation", "metadata", "scene"), raws),
-        **dict.fromkeys(("raw_reward", "reward"), st.none() | finite),
-        "parts": st.dictionaries(texts, finite, max_size=2),
-        **dict.fromkeys(("terminated", "truncated"), st.booleans()),
-        **dict.fromkeys(("grant", "tool"), st.none() | texts),
-    },
-    AgentGranted: {
-        "epoch": counts,
-        **dict.fromkeys(("grant", "agent"), texts),
-        "tools": st.lists(texts, max_size=3),
-        "expires_at": st.none() | finite,
-        "digest": texts,
-        "calls_per_second": st.none() | finite,
-    },
-    AgentRevoked: {"epoch": counts, "grant": texts},
-    BatchReset: {
-        "epoch": counts,
-        "episode_id": texts,
-        "seed": st.none() | seeds | st.lists(st.none() | seeds, max_size=3),
-        **dict.fromkeys(("options", "mask", "observations", "infos", "pipeline"), raws),
-        "nth": st.integers(1, 2**40),
-    },
-    BatchStepped: {
-        **dict.fromkeys(("epoch", "step"), counts),
-        **dict.fromkeys(("actions", "observations", "infos", "raw_rewards", "rewards"), raws),
-        "parts": st.dictionaries(texts, raws, max_size=2),
-        **dict.fromkeys(("terminations", "truncations"), raws),
-    },
-    PacketJudged: {
-        **dict.fromkeys(("epoch", "step"), counts),
-        "line": raws,
-        **dict.fromkeys(("kind", "reason", "state"), texts),
-        **dict.fromkeys(("packet_id", "grant", "tool"), st.none() | texts),
-        **dict.fromkeys(("judged", "accepted"), st.booleans()),
-        **dict.fromkeys(("path", "rules", "pointers", "warnings"), st.lists(texts, max_size=2)),
-    },
-    EpisodeClosed: {
-        **dict.fromkeys(("epoch", "steps"), counts),
-        "reason": texts,
-        **dict.fromkeys(("outcome", "state"), st.none() | texts),
-        "obligations": st.lists(texts, max_size=2),
-    },
-    SessionResumed: {
-        **dict.fromkeys(("epoch", "step"), counts),
-        **dict.fromkeys(("boot", "server"), texts),
-        "lost": st.none() | texts,
-    },
-    Failed: {
-        **dict.fromkeys(("epoch", "step"), counts),
-        **dict.fromkeys(("code", "request"), texts),
-        **dict.fromkeys(("clause", "incident"), st.none() | texts),
-        "lost": st.booleans(),
-        "action": raws,
-        "grant": st.none() | texts,
-    },
-    SessionClosed: {"reason": texts, **dict.fromkeys(("episodes", "steps"), counts)},
-}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Return what a field of this type may hold."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        bounds = next(each for each in parts[1:] if isinstance(each, Meta))
+        return st.integers(int(bounds.ge or 0), 2**40)
+    if kind is Literal:
+        return st.sampled_from(parts)
+    if kind in (Union, UnionType):
+        return st.one_of([values_of(part) for part in parts])
+    if kind is list:
+        return st.lists(values_of(parts[0]), max_size=2)
+    if kind is dict:
+        return st.dictionaries(texts, values_of(parts[1]), max_size=2)
+    return PLAIN[hint]
 
 
 def events_of(kind: type[Event]) -> st.SearchStrategy[Event]:
     """Return events of one kind, with every field drawn."""
-    return st.builds(kind, **heads, **FIELDS[kind])
+    return st.builds(
+        kind, **{name: values_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    )
 
 
 events: st.SearchStrategy[Event] = st.one_of([events_of(kind) for kind in KINDS])
