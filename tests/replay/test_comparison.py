@@ -12,16 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.models.arrays import array_to_lists, pack_array
-from proctor.replay.comparison import (
-    ABSENT,
-    ALWAYS_PARSED_BYTES,
-    Difference,
-    canonical_json,
-    find_difference,
-    find_digest_difference,
-    find_value_difference,
-    unpack_arrays,
-)
+from proctor.replay import comparison
 from tests.memory import measured_memory
 
 NUMBERS = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
@@ -38,17 +29,17 @@ def encoded(value: Any) -> bytes:
 
 @given(VALUES)
 def test_the_same_value_never_parts_however_it_is_written(value: Any) -> None:
-    other = msgspec.json.format(canonical_json(encoded(value)), indent=2)
+    other = msgspec.json.format(comparison.canonical_json(encoded(value)), indent=2)
 
-    assert find_difference("x", encoded(value), other) is None
-    assert find_difference("x", other, encoded(value)) is None
+    assert comparison.find_difference("x", encoded(value), other) is None
+    assert comparison.find_difference("x", other, encoded(value)) is None
 
 
 @given(VALUES, VALUES)
 def test_different_values_part_at_a_place_that_leads_to_both(recorded: Any, found: Any) -> None:
-    difference = find_difference("x", encoded(recorded), encoded(found))
+    difference = comparison.find_difference("x", encoded(recorded), encoded(found))
 
-    same = canonical_json(encoded(recorded)) == canonical_json(encoded(found))
+    same = comparison.canonical_json(encoded(recorded)) == comparison.canonical_json(encoded(found))
     assert (difference is None) == same
     if difference is not None:
         assert encoded(at(recorded, difference.where)) == encoded(difference.recorded)
@@ -62,7 +53,7 @@ def at(value: Any, pointer: str) -> Any:
         if isinstance(value, list):
             value = value[int(name)]
         elif name not in value:
-            return ABSENT
+            return comparison.ABSENT
         else:
             value = value[name]
     return value
@@ -72,18 +63,18 @@ def at(value: Any, pointer: str) -> Any:
     ("recorded", "found"), [(1, 1.0), (0.0, -0.0), (True, 1), (None, 0), ("1", 1), ([1], [1, 1]), ({}, [])]
 )
 def test_what_python_or_people_take_for_the_same_is_not(recorded: Any, found: Any) -> None:
-    assert find_value_difference("x", recorded, found) == Difference("x", recorded, found)
+    assert comparison.find_value_difference("x", recorded, found) == comparison.Difference("x", recorded, found)
 
 
 def test_a_key_that_one_of_the_two_lacks_is_named() -> None:
-    difference = find_value_difference("metadata", {"a/b": 1}, {})
+    difference = comparison.find_value_difference("metadata", {"a/b": 1}, {})
 
-    assert difference == Difference("metadata", 1, ABSENT, "/a~1b")
+    assert difference == comparison.Difference("metadata", 1, comparison.ABSENT, "/a~1b")
     assert str(difference) == 'metadata/a~1b: recorded 1, found "(nothing)"'
 
 
 def test_a_text_that_says_nothing_is_not_nothing() -> None:
-    assert find_value_difference("x", {"a": copy.copy("(noth") + "ing)"}, {}) is not None
+    assert comparison.find_value_difference("x", {"a": copy.copy("(noth") + "ing)"}, {}) is not None
 
 
 def test_arrays_are_the_same_however_they_are_packed() -> None:
@@ -92,48 +83,50 @@ def test_arrays_are_the_same_however_they_are_packed() -> None:
     other = array.copy()
     other[77] = -1
 
-    assert find_difference("x", encoded({"o": zipped}), encoded({"o": plain})) is None
-    assert find_difference("x", encoded({"o": zipped}), encoded({"o": pack_array(other)})) == Difference(
-        "x", 77, -1, "/o/77"
-    )
-    assert unpack_arrays({"o": [plain]}) == {"o": [array_to_lists(array)]}
+    assert comparison.find_difference("x", encoded({"o": zipped}), encoded({"o": plain})) is None
+    assert comparison.find_difference(
+        "x", encoded({"o": zipped}), encoded({"o": pack_array(other)})
+    ) == comparison.Difference("x", 77, -1, "/o/77")
+    assert comparison.unpack_arrays({"o": [plain]}) == {"o": [array_to_lists(array)]}
 
 
 def test_an_object_that_only_looks_like_an_array_stays_an_object() -> None:
     looks = {"dtype": "<f8", "shape": [3], "data": "no base64"}
 
-    assert unpack_arrays(looks) == looks
+    assert comparison.unpack_arrays(looks) == looks
 
 
 def test_digests_say_that_and_not_where() -> None:
     recorded = "0" * 64
 
-    difference = find_digest_difference("observation", recorded, b"{}")
+    difference = comparison.find_digest_difference("observation", recorded, b"{}")
 
     assert difference is not None
     assert difference.recorded == f"sha256:{recorded}"
     assert difference.found.startswith("sha256:44136fa3")
-    assert find_digest_difference("observation", difference.found[7:], b"{}") is None
+    assert comparison.find_digest_difference("observation", difference.found[7:], b"{}") is None
 
 
 def test_a_long_value_is_shown_by_its_ends() -> None:
-    text = str(Difference("observation", list(range(1000)), 0))
+    text = str(comparison.Difference("observation", list(range(1000)), 0))
 
     assert len(text) < 200
     assert "999]" in text
 
 
 def test_a_recorded_text_that_is_much_longer_is_not_parsed() -> None:
-    recorded = b"[" + b"[]," * ALWAYS_PARSED_BYTES + b"[]]"
+    recorded = b"[" + b"[]," * comparison.ALWAYS_PARSED_BYTES + b"[]]"
 
     with measured_memory() as peak:
-        found = find_difference("observation", recorded, b"[1]")
+        found = comparison.find_difference("observation", recorded, b"[1]")
 
-    assert found == Difference("observation", f"{len(recorded)} bytes", "3 bytes")
-    assert peak() < ALWAYS_PARSED_BYTES
+    assert found == comparison.Difference("observation", f"{len(recorded)} bytes", "3 bytes")
+    assert peak() < comparison.ALWAYS_PARSED_BYTES
 
 
 def test_a_long_text_that_is_about_as_long_is_parsed() -> None:
-    recorded, found = (b"[" + b"1," * ALWAYS_PARSED_BYTES + last + b"]" for last in (b"1", b"2"))
+    recorded, found = (b"[" + b"1," * comparison.ALWAYS_PARSED_BYTES + last + b"]" for last in (b"1", b"2"))
 
-    assert find_difference("observation", recorded, found) == Difference("observation", 1, 2, f"/{ALWAYS_PARSED_BYTES}")
+    assert comparison.find_difference("observation", recorded, found) == comparison.Difference(
+        "observation", 1, 2, f"/{comparison.ALWAYS_PARSED_BYTES}"
+    )

@@ -92,40 +92,25 @@ def differing_digests(folder: Path) -> int:
     return differing
 
 
-def test_a_share_of_all_episodes_replays_in_another_process(tmp_path: Path) -> None:
-    half = QUICK // 2
+SLOWLY = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.mark.parametrize("episodes", [QUICK, pytest.param(MOST, marks=SLOWLY)])
+def test_episodes_of_every_kind_replay_in_another_process(tmp_path: Path, episodes: int) -> None:
+    half = episodes // 2
     folder = record(tmp_path / "ledger", *sittings(searches(), half, 1), *sittings(games(), half, 3))
 
     found = replayed_elsewhere(folder)
 
-    assert len(found) == QUICK
-    assert [each for each in found if not each["identical"]] == []
-
-
-def test_no_digest_of_a_few_episodes_differs(tmp_path: Path) -> None:
-    folder = record(tmp_path / "ledger", *sittings(searches(), 5, 1), *sittings(games(), 8, 1))
-
-    assert differing_digests(folder) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_two_thousand_episodes_replay_in_another_process(tmp_path: Path) -> None:
-    half = MOST // 2
-    folder = record(tmp_path / "ledger", *sittings(searches(), half, 1), *sittings(games(), half, 1))
-
-    found = replayed_elsewhere(folder)
-
-    assert len(found) == MOST
+    assert len(found) == episodes
     assert [each for each in found if not each["identical"]] == []
     assert {each["environment"] for each in found} == {PLUME, POPPER}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_two_thousand_episodes_have_not_one_differing_digest(tmp_path: Path) -> None:
-    half = MOST // 2
-    kinds = (*sittings(searches(), half, 1), *sittings(games(), half, 1))
-    folder = record(tmp_path / "ledger", *kinds, observations="digest")
+@pytest.mark.parametrize(
+    ("each", "observations"), [(8, "all"), pytest.param(MOST // 2, "digest", marks=SLOWLY)], ids=["few", "many"]
+)
+def test_not_one_digest_differs(tmp_path: Path, each: int, observations: str) -> None:
+    kinds = (*sittings(searches(), each, 1), *sittings(games(), each, 1))
 
-    assert differing_digests(folder) == 0
+    assert differing_digests(record(tmp_path / "ledger", *kinds, observations=observations)) == 0

@@ -27,17 +27,8 @@ from proctor.envs.evaluation import make_policy
 from proctor.envs.settings import make_env
 from proctor.ledger.keys import Signer
 from proctor.ledger.writer import LedgerWriter
+from proctor.models import events
 from proctor.models.control import GrantWish, Reset
-from proctor.models.events import (
-    AgentGranted,
-    EpisodeClosed,
-    EpisodeReset,
-    EpisodeStepped,
-    Failed,
-    PacketJudged,
-    SessionClosed,
-    SessionOpened,
-)
 from tests.replay.recorded_ledgers import POPPER, Sitting, make_session
 from tests.server.governed.governed_sessions import Agent, Hall, until
 from tests.server.live_server import PATIENCE
@@ -145,8 +136,10 @@ def free_episode(
     return f"{session}.1"
 
 
-def granted(session: str, agent: str, at: float) -> AgentGranted:
-    return AgentGranted(session=session, at=at, epoch=1, grant="grant-1", agent=agent, tools=["move"], digest="0" * 64)
+def granted(session: str, agent: str, at: float) -> events.AgentGranted:
+    return events.AgentGranted(
+        session=session, at=at, epoch=1, grant="grant-1", agent=agent, tools=["move"], digest="0" * 64
+    )
 
 
 def _single(actions: Sequence[Any]) -> list[dict[str, Any]]:
@@ -323,11 +316,11 @@ def record_events(folder: Path, hall: Hall, scenario: Callable[[Agent], Awaitabl
     with writing(folder, Clock(1e9)) as writer:
         for event in hall.events:
             policy = {"policy": hall.policy.as_document()} | opening
-            writer.record(replace(event, **policy) if isinstance(event, SessionOpened) else event)
+            writer.record(replace(event, **policy) if isinstance(event, events.SessionOpened) else event)
 
 
 # ----------------------------------------------------------------------------------------------------- without a session
-def opened(session: str, at: float, environment: str = PLUME, **more: Any) -> SessionOpened:
+def opened(session: str, at: float, environment: str = PLUME, **more: Any) -> events.SessionOpened:
     fields: dict[str, Any] = {
         "environment": environment,
         "environment_version": "0",
@@ -339,7 +332,7 @@ def opened(session: str, at: float, environment: str = PLUME, **more: Any) -> Se
         "gymnasium": "1.2",
         "numpy": "2.0",
     }
-    return SessionOpened(session=session, at=at, **(fields | more))
+    return events.SessionOpened(session=session, at=at, **(fields | more))
 
 
 def _raw(value: Any) -> Raw:
@@ -354,7 +347,7 @@ def forged_episode(folder: Path, *, session: str = "forged", begun: float = BEGU
     with writing(folder, clock) as writer:
         writer.record(opened(session, clock(), HOSTILE, tier=HOSTILE, policy={"name": HOSTILE}, settings={IMG: SCRIPT}))
         writer.record(
-            EpisodeReset(
+            events.EpisodeReset(
                 **said, at=clock(), episode_id=HOSTILE, seed=1, observation=_raw({IMG: SCRIPT}), scene=_raw(scene)
             )
         )
@@ -362,13 +355,13 @@ def forged_episode(folder: Path, *, session: str = "forged", begun: float = BEGU
         for step in range(1, 6):
             writer.record(_forged_step(session, step, clock()))
         writer.record(_forged_packet(session, clock()))
-        writer.record(Failed(**said, at=clock(), step=5, code=HOSTILE, request=HOSTILE, clause=HOSTILE))
+        writer.record(events.Failed(**said, at=clock(), step=5, code=HOSTILE, request=HOSTILE, clause=HOSTILE))
         writer.record(
-            EpisodeClosed(
+            events.EpisodeClosed(
                 **said, at=clock(), steps=5, reason=HOSTILE, outcome=HOSTILE, state=HOSTILE, obligations=[HOSTILE]
             )
         )
-        writer.record(SessionClosed(session=session, at=clock(), reason=HOSTILE, episodes=1, steps=5))
+        writer.record(events.SessionClosed(session=session, at=clock(), reason=HOSTILE, episodes=1, steps=5))
     return f"{session}.1"
 
 
@@ -393,7 +386,7 @@ def poisoned_episode(folder: Path, *, session: str = "poisoned", begun: float = 
     with writing(folder, clock) as writer:
         writer.record(opened(session, clock(), "__proto__", settings=POISONED, policy={"name": LINK}, tier=STYLE))
         writer.record(
-            EpisodeReset(
+            events.EpisodeReset(
                 **said, at=clock(), episode_id="constructor", seed=1, observation=_raw(POISONED), scene=_raw(scene),
                 metadata=_raw(POISONED),
             )
@@ -410,13 +403,13 @@ def poisoned_episode(folder: Path, *, session: str = "poisoned", begun: float = 
                     reward=1e308,
                 )
             )
-        writer.record(EpisodeClosed(**said, at=clock(), steps=5, reason=LINK, outcome="__proto__", state=STYLE))
-        writer.record(SessionClosed(session=session, at=clock(), reason=LINK, episodes=1, steps=5))
+        writer.record(events.EpisodeClosed(**said, at=clock(), steps=5, reason=LINK, outcome="__proto__", state=STYLE))
+        writer.record(events.SessionClosed(session=session, at=clock(), reason=LINK, episodes=1, steps=5))
     return f"{session}.1"
 
 
-def _forged_step(session: str, step: int, at: float) -> EpisodeStepped:
-    return EpisodeStepped(
+def _forged_step(session: str, step: int, at: float) -> events.EpisodeStepped:
+    return events.EpisodeStepped(
         session=session,
         at=at,
         epoch=1,
@@ -435,8 +428,8 @@ def _forged_step(session: str, step: int, at: float) -> EpisodeStepped:
     )
 
 
-def _forged_packet(session: str, at: float) -> PacketJudged:
-    return PacketJudged(
+def _forged_packet(session: str, at: float) -> events.PacketJudged:
+    return events.PacketJudged(
         session=session,
         at=at,
         principal="agent",
@@ -457,8 +450,8 @@ def _forged_packet(session: str, at: float) -> PacketJudged:
     )
 
 
-def _begun(session: str, at: float, observation: list[float], scene: Any) -> EpisodeReset:
-    return EpisodeReset(
+def _begun(session: str, at: float, observation: list[float], scene: Any) -> events.EpisodeReset:
+    return events.EpisodeReset(
         session=session,
         at=at,
         epoch=1,
@@ -471,8 +464,8 @@ def _begun(session: str, at: float, observation: list[float], scene: Any) -> Epi
 
 def _step(
     session: str, at: float, step: int, action: int, observation: list[float], reward: float, frame: Any
-) -> EpisodeStepped:
-    return EpisodeStepped(
+) -> events.EpisodeStepped:
+    return events.EpisodeStepped(
         session=session,
         at=at,
         epoch=1,
@@ -503,6 +496,6 @@ def long_episode(
             writer.record(_step(session, at, step, action, [float(seen[0])], float(reward), env.frame()))
         if closes:
             writer.record(
-                EpisodeClosed(session=session, at=begun + steps / 1000, epoch=1, steps=steps, reason="closed")
+                events.EpisodeClosed(session=session, at=begun + steps / 1000, epoch=1, steps=steps, reason="closed")
             )
     return f"{session}.1"

@@ -24,19 +24,7 @@ from proctor.viewer.documents import MOST_ACTIONS, EpisodeDifference, Fork
 from tests.replay.recorded_ledgers import Play, Sitting, make_session, record
 from tests.server.governed.governed_sessions import Agent, Hall
 from tests.server.live_server import PATIENCE
-from tests.viewer.ledgers import (
-    Clock,
-    batch_episode,
-    forged_episode,
-    governed_episode,
-    hostile_episode,
-    opened,
-    plume_episode,
-    popper_episode,
-    record_events,
-    unknown_episode,
-    writing,
-)
+from tests.viewer import ledgers
 
 HERE = "tests.replay.environments:"
 STEPS = 30
@@ -47,16 +35,16 @@ SHAPED: tuple[dict[str, Any], ...] = ({"type": "scale", "factor": 0.5}, {"type":
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a ledger with episodes that differ in one thing each; nobody changes it."""
     folder = tmp_path_factory.mktemp("compared")
-    plume_episode(folder, STEPS, session="one")
-    plume_episode(folder, STEPS, session="alike")
-    plume_episode(folder, STEPS, session="turned", turns_at=12)
-    plume_episode(folder, 12, session="short")
-    plume_episode(folder, STEPS, session="seeded", seed=9)
-    plume_episode(folder, STEPS, session="shaped", transforms=SHAPED)
-    popper_episode(folder, STEPS, session="game")
-    batch_episode(folder, 8, session="batch")
-    unknown_episode(folder, 8, session="unknown")
-    forged_episode(folder, session="forged")
+    ledgers.plume_episode(folder, STEPS, session="one")
+    ledgers.plume_episode(folder, STEPS, session="alike")
+    ledgers.plume_episode(folder, STEPS, session="turned", turns_at=12)
+    ledgers.plume_episode(folder, 12, session="short")
+    ledgers.plume_episode(folder, STEPS, session="seeded", seed=9)
+    ledgers.plume_episode(folder, STEPS, session="shaped", transforms=SHAPED)
+    ledgers.popper_episode(folder, STEPS, session="game")
+    ledgers.batch_episode(folder, 8, session="batch")
+    ledgers.unknown_episode(folder, 8, session="unknown")
+    ledgers.forged_episode(folder, session="forged")
     return folder
 
 
@@ -151,7 +139,7 @@ def test_a_long_value_is_told_in_part(tmp_path: Path) -> None:
             return replace(changed, observation=msgspec.Raw(msgspec.json.encode({"word": word})))
         return changed
 
-    with writing(tmp_path / "long", Clock(1.0)) as writer:
+    with ledgers.writing(tmp_path / "long", ledgers.Clock(1.0)) as writer:
         for session, word in (("a", "x" * 9000), ("b", "y" * 9000)):
             for event in events:
                 writer.record(worded(event, session, word))  # type: ignore[arg-type]
@@ -165,11 +153,11 @@ def test_a_long_value_is_told_in_part(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 5000], ids=["in the row", "beside the rows"])
 def test_pictures_that_differ_differ_wherever_they_are_stored(tmp_path: Path, size: int) -> None:
-    with writing(tmp_path, Clock(1.0)) as writer:
+    with ledgers.writing(tmp_path, ledgers.Clock(1.0)) as writer:
         for session, mark in (("a", "x"), ("b", "y"), ("c", "x")):
             scene = msgspec.Raw(msgspec.json.encode({"environment": "e", "frame": {"mark": mark * size}}))
             seen: dict[str, Any] = {"episode_id": "e", "observation": msgspec.Raw(b"{}"), "scene": scene}
-            writer.record(opened(session, 1.0))
+            writer.record(ledgers.opened(session, 1.0))
             writer.record(EpisodeReset(session=session, at=1.0, epoch=1, **seen))
     with Ledger.open(tmp_path) as ledger:
         other, same = compare_episodes(ledger, "a.1", "b.1"), compare_episodes(ledger, "a.1", "c.1")
@@ -254,8 +242,8 @@ async def stops(agent: Agent) -> None:
 def test_governed_episodes_differ_where_their_agents_did(
     tmp_path: Path, scenario: Scenario, what: str, text: str
 ) -> None:
-    record_events(tmp_path, Hall(name="first"), acts)
-    record_events(tmp_path, Hall(name="second"), scenario)
+    ledgers.record_events(tmp_path, Hall(name="first"), acts)
+    ledgers.record_events(tmp_path, Hall(name="second"), scenario)
 
     with Ledger.open(tmp_path) as ledger:
         found = compare_episodes(ledger, "first.1", "second.1")
@@ -267,7 +255,7 @@ def test_governed_episodes_differ_where_their_agents_did(
 
 
 def test_two_runs_of_a_governed_agent_are_the_same_but_for_ids_and_times(tmp_path: Path) -> None:
-    first, second = governed_episode(tmp_path), governed_episode(tmp_path, session="again", begun=1.9e9)
+    first, second = ledgers.governed_episode(tmp_path), ledgers.governed_episode(tmp_path, session="again", begun=1.9e9)
 
     with Ledger.open(tmp_path) as ledger:
         found = compare_episodes(ledger, first, second)
@@ -276,7 +264,7 @@ def test_two_runs_of_a_governed_agent_are_the_same_but_for_ids_and_times(tmp_pat
 
 
 def test_hostile_words_leave_the_sentence_readable(tmp_path: Path) -> None:
-    one, other = hostile_episode(tmp_path), forged_episode(tmp_path)
+    one, other = ledgers.hostile_episode(tmp_path), ledgers.forged_episode(tmp_path)
 
     with Ledger.open(tmp_path) as ledger:
         found = compare_episodes(ledger, one, other)
@@ -348,7 +336,7 @@ def test_a_fork_with_the_recorded_actions_only_ends_earlier(folder: Path, chain:
 
 
 def test_a_fork_has_the_packets_of_its_way(tmp_path: Path) -> None:
-    chain = governed_episode(tmp_path)
+    chain = ledgers.governed_episode(tmp_path)
 
     found = branched(tmp_path, chain, 12, [0])
 
@@ -392,10 +380,10 @@ def test_a_fork_that_cannot_be_is_refused(folder: Path, chain: str, step: int, a
 
 # -------------------------------------------------------------------------------------------- open ones, and damaged ones
 def test_an_open_episode_has_come_so_far_and_does_not_end(tmp_path: Path) -> None:
-    plume_episode(tmp_path, 20, session="whole")
+    ledgers.plume_episode(tmp_path, 20, session="whole")
     with Ledger.open(tmp_path) as ledger:
         events: list[Any] = [replace(row.event, session="open") for row in ledger.rows("whole.1")]
-    with writing(tmp_path, Clock(2e9)) as into:
+    with ledgers.writing(tmp_path, ledgers.Clock(2e9)) as into:
         for event in events[:12]:
             into.record(event)
 
@@ -416,8 +404,8 @@ def spoiled(folder: Path, chain: str, seq: int) -> None:
 
 @pytest.mark.parametrize("seq", [0, 1, 7])
 def test_a_row_that_cannot_be_read_is_passed_over_with_a_word(tmp_path: Path, seq: int) -> None:
-    plume_episode(tmp_path, 20, session="one")
-    plume_episode(tmp_path, 20, session="turned", turns_at=12)
+    ledgers.plume_episode(tmp_path, 20, session="one")
+    ledgers.plume_episode(tmp_path, 20, session="turned", turns_at=12)
     before = compared(tmp_path, "one", "turned")
     spoiled(tmp_path, "one.1", seq)
 
@@ -439,7 +427,7 @@ def test_what_a_server_would_have_paid_is_not_made_up_where_rewards_are_transfor
 
 
 def test_a_fork_of_a_governed_episode_says_nothing_of_packets(tmp_path: Path) -> None:
-    chain = governed_episode(tmp_path)
+    chain = ledgers.governed_episode(tmp_path)
 
     found = branched(tmp_path, chain, 12, actions_of(tmp_path, chain)[12:])
 
@@ -458,7 +446,7 @@ def test_a_fork_of_a_batch_whose_parts_begin_anew_counts_on(tmp_path: Path) -> N
             await session.step(b'{"actions":[0,1]}', 11 + number)
         await session.close("client")
 
-    with writing(tmp_path, Clock(1e9)) as writer:
+    with ledgers.writing(tmp_path, ledgers.Clock(1e9)) as writer:
         asyncio.run(asyncio.wait_for(played(writer), PATIENCE))
 
     found = branched(tmp_path, "masked.1", 4, [{"actions": [2, 2]}] * 2)

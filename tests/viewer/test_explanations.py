@@ -24,16 +24,7 @@ from proctor.server.governed.policy import GovernancePolicy
 from proctor.viewer.documents import Explanation
 from proctor.viewer.explanations import Explainer, explain_line, explain_refusals
 from tests.server.governed.governed_sessions import BELIEF, DECISION, Agent, Hall, packet, policy_with
-from tests.viewer.ledgers import (
-    HOSTILE,
-    Clock,
-    forged_episode,
-    governed_episode,
-    hostile_episode,
-    opened,
-    record_events,
-    writing,
-)
+from tests.viewer import ledgers
 
 
 async def played(hall: Hall, agent: Agent) -> None:
@@ -52,7 +43,7 @@ async def played(hall: Hall, agent: Agent) -> None:
 def recorded(folder: Path, judged_by: GovernancePolicy, scenario: Callable[[Hall, Agent], Any], **opening: Any) -> str:
     """Record a governed episode under its policy; return its chain."""
     hall = Hall(policy=judged_by)
-    record_events(folder, hall, partial(scenario, hall), **opening)
+    ledgers.record_events(folder, hall, partial(scenario, hall), **opening)
     return "s.1"
 
 
@@ -224,7 +215,7 @@ def test_from_the_line_on_that_is_judged_differently_now_rows_speak_for_themselv
 
 
 def test_accepted_lines_are_explained_one_by_one(tmp_path: Path) -> None:
-    chain = governed_episode(tmp_path)
+    chain = ledgers.governed_episode(tmp_path)
 
     with Ledger.open(tmp_path) as ledger:
         lines = [row for row in ledger.rows(chain) if isinstance(row.event, PacketJudged)]
@@ -253,26 +244,26 @@ def test_a_request_that_waits_for_an_operator_is_told_as_what_it_is(tmp_path: Pa
 
 
 def test_hostile_words_stay_words_and_leave_the_headline_readable(tmp_path: Path) -> None:
-    chains = [hostile_episode(tmp_path), forged_episode(tmp_path)]
+    chains = [ledgers.hostile_episode(tmp_path), ledgers.forged_episode(tmp_path)]
 
     with Ledger.open(tmp_path) as ledger:
         found = [each for chain in chains for each in explain_refusals(ledger, chain).values()]
 
     assert len(found) == 4
     assert all(each.headline.isprintable() and len(each.headline) < 400 for each in found)
-    assert found[-1].rules[0].rule == found[-1].reason == HOSTILE
+    assert found[-1].rules[0].rule == found[-1].reason == ledgers.HOSTILE
 
 
 @pytest.mark.parametrize("number", [-1, 0, 1, 4, 10**12])
 def test_a_row_that_is_no_judged_line_is_refused(tmp_path: Path, number: int) -> None:
-    chain = governed_episode(tmp_path)
+    chain = ledgers.governed_episode(tmp_path)
 
     with Ledger.open(tmp_path) as ledger, pytest.raises(ValidationError, match="no judged line"):
         explain_line(ledger, chain, number)
 
 
 def test_a_chain_that_is_no_episode_is_refused(tmp_path: Path) -> None:
-    governed_episode(tmp_path)
+    ledgers.governed_episode(tmp_path)
 
     with Ledger.open(tmp_path) as ledger:
         with pytest.raises(ValidationError, match="no episode"):
@@ -307,8 +298,8 @@ lines = st.builds(
 def test_whatever_is_on_record_is_explained(said: list[PacketJudged], policy: dict[str, Any] | None) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with writing(folder, Clock(1e9)) as writer:
-            writer.record(opened("s", 1.0, policy=policy))
+        with ledgers.writing(folder, ledgers.Clock(1e9)) as writer:
+            writer.record(ledgers.opened("s", 1.0, policy=policy))
             writer.record(EpisodeReset(session="s", at=1.0, epoch=1, episode_id="e", observation=Raw(b"{}")))
             for event in said:
                 writer.record(event)

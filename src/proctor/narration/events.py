@@ -21,21 +21,8 @@ from msgspec import Raw
 
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Row
+from proctor.models import events
 from proctor.models.descriptions import describe_value, format_count, format_number
-from proctor.models.events import (
-    AgentGranted,
-    AgentRevoked,
-    BatchReset,
-    BatchStepped,
-    EpisodeClosed,
-    EpisodeReset,
-    EpisodeStepped,
-    Failed,
-    PacketJudged,
-    SessionClosed,
-    SessionOpened,
-    SessionResumed,
-)
 
 NOT_KEPT: Final = "only its digest was kept"
 UNREADABLE: Final = "cannot be read"
@@ -97,7 +84,7 @@ POPPER_COLUMNS: Final = 3
 """Of Column Popper, where the settings do not say another number."""
 
 
-def action_describer(opened: SessionOpened | None) -> ActionDescriber:
+def action_describer(opened: events.SessionOpened | None) -> ActionDescriber:
     """Return what tells the actions of a session."""
 
     def words(action: Raw) -> str:
@@ -109,7 +96,7 @@ def action_describer(opened: SessionOpened | None) -> ActionDescriber:
     return words
 
 
-def _name_action(opened: SessionOpened, number: int) -> str | None:
+def _name_action(opened: events.SessionOpened, number: int) -> str | None:
     if opened.num_envs is not None or number < 0:
         return None
     settings = opened.settings
@@ -130,7 +117,7 @@ class Narrator:
     """Knows what was said before: who the agents are, when the episode began, what its actions are called."""
 
     began: float | None = None
-    opened: SessionOpened | None = None
+    opened: events.SessionOpened | None = None
     seed: str = ""
     agents: dict[str, str] = field(default_factory=dict)
     count: EpisodeCounts = field(default_factory=EpisodeCounts)
@@ -139,22 +126,22 @@ class Narrator:
     def hear(self, event: Any) -> None:
         """Take note of what later rows refer to."""
         match event:
-            case SessionOpened():
+            case events.SessionOpened():
                 self.opened = event
                 self.words = action_describer(event)
-            case EpisodeReset() | BatchReset() if self.began is None:
+            case events.EpisodeReset() | events.BatchReset() if self.began is None:
                 self.began = event.at
                 self.seed = describe_seed(event)
-            case AgentGranted():
+            case events.AgentGranted():
                 self.agents[event.grant] = event.agent
-            case PacketJudged():
+            case events.PacketJudged():
                 count = self.count
                 count.packets += 1
                 count.warnings += len(event.warnings)
                 count.refused += not event.accepted
                 for rule in () if event.accepted else event.rules:
                     count.rules[rule] = count.rules.get(rule, 0) + 1
-            case Failed():
+            case events.Failed():
                 self.count.failures += 1
 
     def who(self, event: Any) -> str:
@@ -198,11 +185,11 @@ def format_path(path: Iterable[str]) -> str:
     return ">".join(state for state, _ in groupby(each.partition("_")[0] for each in path))
 
 
-def describe_seed(event: EpisodeReset | BatchReset) -> str:
+def describe_seed(event: events.EpisodeReset | events.BatchReset) -> str:
     """Return the seed that was asked for, or the one that the environment says it drew."""
     if event.seed is not None:
         return describe_value(event.seed)
-    told = decode_short(event.metadata, None) if isinstance(event, EpisodeReset) else None
+    told = decode_short(event.metadata, None) if isinstance(event, events.EpisodeReset) else None
     drawn = told.get("seed") if isinstance(told, dict) else None
     return "drawn" if drawn is None else f"{describe_value(drawn)} (drawn)"
 
@@ -226,7 +213,7 @@ def _shorten_arrays(value: Any) -> Any:
     return {key: _shorten_arrays(each) for key, each in value.items()}
 
 
-def describe_reward(reward: float | None, event: EpisodeStepped) -> str:
+def describe_reward(reward: float | None, event: events.EpisodeStepped) -> str:
     """Return what a step, or several up to this one, came to."""
     words = [] if reward is None else [f"reward {format_number(reward)}"]
     words += ["terminated"] * event.terminated + ["truncated"] * event.truncated
@@ -241,29 +228,29 @@ def describe_refusal(rules: Sequence[str], reason: str) -> str:
 def describe_failure(event: Any) -> str:
     """Return why an event is a refusal, a failure or a loss; empty if it is none."""
     match event:
-        case PacketJudged(accepted=False):
+        case events.PacketJudged(accepted=False):
             by = f" by {', '.join(event.rules)}" if event.rules else ""
             return f"refused{by}: {event.reason}".rstrip(": ")
-        case Failed():
+        case events.Failed():
             return event.code
-        case SessionResumed(lost=str(lost)):
+        case events.SessionResumed(lost=str(lost)):
             return lost
     return ""
 
 
 def name_event(event: Any) -> str:
     """Return what an event is, in a word or two."""
-    if isinstance(event, PacketJudged):
+    if isinstance(event, events.PacketJudged):
         return event.kind or UNREADABLE_PACKET
     return _EVENT_NAMES.get(type(event)) or str(type(event).__struct_config__.tag)
 
 
 _EVENT_NAMES: Final[Mapping[type, str]] = {
-    EpisodeReset: "reset",
-    BatchReset: "reset",
-    EpisodeStepped: "step",
-    BatchStepped: "step",
-    EpisodeClosed: "closed",
+    events.EpisodeReset: "reset",
+    events.BatchReset: "reset",
+    events.EpisodeStepped: "step",
+    events.BatchStepped: "step",
+    events.EpisodeClosed: "closed",
 }
 
 
@@ -325,25 +312,25 @@ def _describe_field(field: str, value: Any) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- events
-def _narrate_reset(event: EpisodeReset, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_reset(event: events.EpisodeReset, narrator: Narrator, values: bool) -> dict[str, Any]:
     remark = describe_observation(event.observation, values)
     return {"what": _describe_request("reset", event), "step": "0", "result": "began", "remark": remark}
 
 
-def _narrate_batch_reset(event: BatchReset, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_batch_reset(event: events.BatchReset, narrator: Narrator, values: bool) -> dict[str, Any]:
     which = "batch" if bytes(event.mask) == b"null" else "some of the batch"
     remark = describe_observation(event.observations, values)
     return {"what": _describe_request(f"reset {which}", event), "result": "began", "remark": remark}
 
 
-def _describe_request(what: str, event: EpisodeReset | BatchReset) -> str:
+def _describe_request(what: str, event: events.EpisodeReset | events.BatchReset) -> str:
     said = decode_short(event.options, {"options": describe_size(event.options)})
     options = said if isinstance(said, dict) else {}
     seed = f"seed={describe_seed(event)}"
     return " ".join([what, seed, *(f"{key}={describe_value(value)}" for key, value in options.items())])
 
 
-def _narrate_step(event: EpisodeStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_step(event: events.EpisodeStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
     action = narrator.words(event.action)
     return {
         "what": action if event.tool in (None, action) else f"{event.tool} {action}",
@@ -354,7 +341,7 @@ def _narrate_step(event: EpisodeStepped, narrator: Narrator, values: bool) -> di
     }
 
 
-def _narrate_batch_step(event: BatchStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_batch_step(event: events.BatchStepped, narrator: Narrator, values: bool) -> dict[str, Any]:
     rewards = _parse_numbers(event.rewards)
     words = [f"the rewards {UNREADABLE}" if rewards is None else f"reward {format_number(sum(rewards))} in all"]
     flags = {"terminated": _parse_numbers(event.terminations), "truncated": _parse_numbers(event.truncations)}
@@ -383,7 +370,7 @@ def _parse_numbers(text: Raw) -> list[float] | None:
         return None
 
 
-def _narrate_grant(event: AgentGranted, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_grant(event: events.AgentGranted, narrator: Narrator, values: bool) -> dict[str, Any]:
     until = "" if event.expires_at is None else f", for {event.expires_at - event.at:.0f} s"
     return {
         "what": f"grant to agent {event.agent or event.grant}",
@@ -392,11 +379,11 @@ def _narrate_grant(event: AgentGranted, narrator: Narrator, values: bool) -> dic
     }
 
 
-def _narrate_revocation(event: AgentRevoked, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_revocation(event: events.AgentRevoked, narrator: Narrator, values: bool) -> dict[str, Any]:
     return {"what": f"revoke agent {narrator.agents.get(event.grant) or event.grant}", "result": "revoked"}
 
 
-def _narrate_packet(event: PacketJudged, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_packet(event: events.PacketJudged, narrator: Narrator, values: bool) -> dict[str, Any]:
     what = {"what": describe_packet(event.kind, event.line), "step": str(event.step)}
     if not event.accepted:
         return {**what, "result": describe_failure(event), "tone": ResultTone.BAD, "whole": True}
@@ -408,7 +395,7 @@ def _narrate_packet(event: PacketJudged, narrator: Narrator, values: bool) -> di
     }
 
 
-def _narrate_failure(event: Failed, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_failure(event: events.Failed, narrator: Narrator, values: bool) -> dict[str, Any]:
     did = "" if bytes(event.action) == b"null" else f" {narrator.words(event.action)}"
     words = [f"{'failed' if event.incident else 'refused'}: {event.code}"]
     words += [event.clause] if event.clause else []
@@ -418,7 +405,7 @@ def _narrate_failure(event: Failed, narrator: Narrator, values: bool) -> dict[st
     return {"what": what, "step": str(event.step), "result": result, "tone": ResultTone.BAD, "whole": True}
 
 
-def _narrate_episode_end(event: EpisodeClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_episode_end(event: events.EpisodeClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
     words = [] if event.outcome is None else [event.outcome]
     words += [f"in {format_path([event.state])}"] if event.state else []
     words += [f"still open: {'; '.join(event.obligations)}"] if event.obligations else []
@@ -439,7 +426,7 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 
-def _narrate_resumption(event: SessionResumed, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_resumption(event: events.SessionResumed, narrator: Narrator, values: bool) -> dict[str, Any]:
     is_rebuilt = event.lost is None
     return {
         "what": "taken up after a restart",
@@ -450,22 +437,22 @@ def _narrate_resumption(event: SessionResumed, narrator: Narrator, values: bool)
     }
 
 
-def _narrate_session_end(event: SessionClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
+def _narrate_session_end(event: events.SessionClosed, narrator: Narrator, values: bool) -> dict[str, Any]:
     return {"what": f"session over: {event.reason}", "result": f"{event.episodes} episodes"}
 
 
 EVENT_NARRATORS: Final[Mapping[type, Callable[[Any, Narrator, bool], dict[str, Any]]]] = {
-    EpisodeReset: _narrate_reset,
-    EpisodeStepped: _narrate_step,
-    BatchReset: _narrate_batch_reset,
-    BatchStepped: _narrate_batch_step,
-    AgentGranted: _narrate_grant,
-    AgentRevoked: _narrate_revocation,
-    PacketJudged: _narrate_packet,
-    Failed: _narrate_failure,
-    EpisodeClosed: _narrate_episode_end,
-    SessionResumed: _narrate_resumption,
-    SessionClosed: _narrate_session_end,
+    events.EpisodeReset: _narrate_reset,
+    events.EpisodeStepped: _narrate_step,
+    events.BatchReset: _narrate_batch_reset,
+    events.BatchStepped: _narrate_batch_step,
+    events.AgentGranted: _narrate_grant,
+    events.AgentRevoked: _narrate_revocation,
+    events.PacketJudged: _narrate_packet,
+    events.Failed: _narrate_failure,
+    events.EpisodeClosed: _narrate_episode_end,
+    events.SessionResumed: _narrate_resumption,
+    events.SessionClosed: _narrate_session_end,
 }
 """Returns the fields of an entry that an event decides; the bool says whether observations were kept."""
 
@@ -476,8 +463,8 @@ class _StepRun:
     """Steps that are told together; `like` is what they share."""
 
     like: tuple[str, str | None, bytes]
-    first: EpisodeStepped
-    last: EpisodeStepped
+    first: events.EpisodeStepped
+    last: events.EpisodeStepped
     row: Row
     steps: int = 0
     reward: float = 0.0
@@ -493,16 +480,18 @@ def timeline_entries(
         narrator.hear(event)
         if wanted is not None and row.seq not in wanted:
             continue
-        like = (narrator.who(event), event.tool, bytes(event.action)) if isinstance(event, EpisodeStepped) else None
+        like = (
+            (narrator.who(event), event.tool, bytes(event.action)) if isinstance(event, events.EpisodeStepped) else None
+        )
         goes_on = run is not None and folded and run.like == like and not (run.last.terminated or run.last.truncated)
         if run is not None and not goes_on:
             yield _narrate_run(run, narrator)
             run = None
-        if isinstance(event, EpisodeStepped) and like is not None:
+        if isinstance(event, events.EpisodeStepped) and like is not None:
             run = _StepRun(like, event, event, row) if run is None else run
             run.last, run.row = event, row
             run.steps, run.reward = run.steps + 1, run.reward + (event.reward or 0.0)
-        elif not isinstance(event, SessionOpened):
+        elif not isinstance(event, events.SessionOpened):
             yield narrator.narrate(row)
     if run is not None:
         yield _narrate_run(run, narrator)

@@ -33,21 +33,7 @@ from proctor.models.control import StepBatch
 from proctor.models.events import BatchReset, BatchStepped, SessionOpened
 from proctor.models.spaces import codec_of
 from proctor.models.wire import PLAIN
-from proctor.replay.comparison import (
-    EPISODE_STATISTICS,
-    MALFORMED_ROW_ERRORS,
-    Difference,
-    EnvOutput,
-    RecordedReset,
-    find_difference,
-    find_each_seed,
-    find_outcome_difference,
-    find_value_difference,
-    parse_array,
-    read_info_seeds,
-    read_reset,
-    unpack_arrays,
-)
+from proctor.replay import comparison
 from proctor.replay.driver import EnvironmentFailure, SingleDriver, call_factory, check_num_envs, find_target
 
 
@@ -110,7 +96,11 @@ class SubEpisodeTracker:
         """Return what a row means for the sub-episodes; None: nothing."""
         event = row.event
         if isinstance(event, SessionOpened):
-            self._open(event)
+            if event.num_envs is None:
+                raise ValidationError("this is no batch", found=event.session, expected="the chain of a batch")
+            check_num_envs(event)
+            self._num_envs = event.num_envs
+            self._mode = event.autoreset_mode or self._mode
         elif isinstance(event, BatchReset):
             return self._add_reset(row, event)
         elif isinstance(event, BatchStepped):
@@ -121,30 +111,23 @@ class SubEpisodeTracker:
         """Return the sub-episodes that have not ended, up to the latest step."""
         return tuple(replace(sub, last=self._step) for sub in self._running.values())
 
-    def _open(self, event: SessionOpened) -> None:
-        if event.num_envs is None:
-            raise ValidationError("this is no batch", found=event.session, expected="the chain of a batch")
-        check_num_envs(event)
-        self._num_envs = event.num_envs
-        self._mode = event.autoreset_mode or self._mode
-
     def _add_reset(self, row: Row, event: BatchReset) -> BatchRow:
-        reset = read_reset(event, self._num_envs)
+        reset = comparison.read_reset(event, self._num_envs)
         which = [i for i in range(self._num_envs) if reset.mask is None or reset.mask[i]]
         ended = tuple(self._end(i) for i in which if i in self._running)
-        begun = self._begin(which, find_each_seed(event, self._num_envs), row.seq, reset.options)
+        begun = self._begin(which, comparison.find_each_seed(event, self._num_envs), row.seq, reset.options)
         return BatchRow(row, event, self._step, (), ended, begun)
 
     def _add_step(self, row: Row, event: BatchStepped) -> BatchRow:
         goes_on = tuple(self._running)
         self._step += 1
-        terminated, truncated = parse_array(event.terminations), parse_array(event.truncations)
+        terminated, truncated = comparison.parse_array(event.terminations), comparison.parse_array(event.truncations)
         over = [i for i in goes_on if terminated[i] or truncated[i]]
         # Under next_step, whoever does not run begins with this row; under same_step, whoever ends with it.
         waiting = [i for i in range(self._num_envs) if i not in self._running]
         begins = {"next_step": waiting, "same_step": over}.get(self._mode, [])
         ended = tuple(self._end(i, bool(terminated[i]), bool(truncated[i])) for i in over)
-        seeds = read_info_seeds(event.infos) if begins else {}
+        seeds = comparison.read_info_seeds(event.infos) if begins else {}
         return BatchRow(row, event, self._step, goes_on, ended, self._begin(begins, seeds, row.seq, None))
 
     def _begin(
@@ -194,22 +177,24 @@ class BatchRowReader:
         """Return the action of one sub-environment as on the wire."""
         return _encode({"action": self._each_action[index]})
 
-    def differences(self, index: int, found: EnvOutput, *, begins: bool) -> Iterator[Difference | None]:
+    def differences(
+        self, index: int, found: comparison.EnvOutput, *, begins: bool
+    ) -> Iterator[comparison.Difference | None]:
         """Yield how the row differs from what one environment answered: to the reset with which it `begins`, or to a step."""
         is_last = not begins and index in self._finals
         if is_last or self._each_observation is not None:
             each: Any = self._finals if is_last else self._each_observation
-            yield find_difference("observation", _encode({"observation": each[index]}), found.observation)
+            yield comparison.find_difference("observation", _encode({"observation": each[index]}), found.observation)
         if not begins:
             rewards, terminated, truncated = self._outcomes
-            yield find_outcome_difference("reward", float(rewards[index]), found.reward)
-            yield find_outcome_difference("terminated", bool(terminated[index]), found.terminated)
-            yield find_outcome_difference("truncated", bool(truncated[index]), found.truncated)
+            yield comparison.find_outcome_difference("reward", float(rewards[index]), found.reward)
+            yield comparison.find_outcome_difference("terminated", bool(terminated[index]), found.terminated)
+            yield comparison.find_outcome_difference("truncated", bool(truncated[index]), found.truncated)
         recorded = _select_infos(self._infos.get("final_info", {}) if is_last else self._infos, index)
         # What one says of itself may be more.
         now = _decode(found.metadata)
         shared = {key: now[key] for key in recorded if key in now}
-        yield find_value_difference("metadata", _as_floats(recorded), _as_floats(shared))
+        yield comparison.find_value_difference("metadata", _as_floats(recorded), _as_floats(shared))
 
     @cached_property
     def _each_action(self) -> list[Any]:
@@ -226,11 +211,11 @@ class BatchRowReader:
     def _outcomes(self) -> tuple[Any, ...]:
         event = self._turn.event
         said = (event.raw_rewards, event.terminations, event.truncations) if isinstance(event, BatchStepped) else ()
-        return tuple(map(parse_array, said))
+        return tuple(map(comparison.parse_array, said))
 
     @cached_property
     def _infos(self) -> dict[str, Any]:
-        told: dict[str, Any] = unpack_arrays(decode_value(self._turn.event.infos))
+        told: dict[str, Any] = comparison.unpack_arrays(decode_value(self._turn.event.infos))
         return told
 
     @cached_property
@@ -246,7 +231,12 @@ def _select_infos(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
     for key, value in infos.items():
         is_mask = key.startswith("_") and key[1:] in infos
         mask = infos.get(f"_{key}")
-        if is_mask or key in FINAL_KEYS or key in EPISODE_STATISTICS or (mask is not None and not mask[index]):
+        if (
+            is_mask
+            or key in FINAL_KEYS
+            or key in comparison.EPISODE_STATISTICS
+            or (mask is not None and not mask[index])
+        ):
             continue
         said[key] = _select_infos(value, index) if isinstance(value, dict) else value[index]
     return said
@@ -267,7 +257,7 @@ class SubEpisodeReplay:
 
     sub: SubEpisode
     identical: bool
-    first: Difference | None = None
+    first: comparison.Difference | None = None
     at_step: int | None = None
     why_not: str = ""
     by_digest: bool = False
@@ -292,7 +282,7 @@ def replay_sub_episodes(rows: Iterable[Row], indexes: Iterable[int] | None = Non
                 found = [] if turn is None else list(drive.run_row(turn))
             except ValidationError:
                 raise
-            except MALFORMED_ROW_ERRORS as problem:
+            except comparison.MALFORMED_ROW_ERRORS as problem:
                 raise ValidationError(f"row {row.seq} of {row.chain} cannot be read: {problem}") from problem
             yield from found
         yield from drive.read_results(course.list_running())
@@ -305,7 +295,7 @@ class _SubEpisodeDriver:
         self._chosen = chosen
         self._target = find_target(opened)
         self._drivers: dict[int, SingleDriver] = {}
-        self._findings: dict[int, tuple[int, Difference]] = {}
+        self._findings: dict[int, tuple[int, comparison.Difference]] = {}
         self._running: set[int] = set()
         """Who goes beside the batch now: of a sub-episode with a known seed, and without a difference so far."""
         self._by_digest = False
@@ -328,7 +318,7 @@ class _SubEpisodeDriver:
             self._running.discard(sub.index)
             if sub.seed is not None and self._is_chosen(sub):
                 self._running.add(sub.index)
-                self._compare(sub.index, said, RecordedReset(sub.seed, None, sub.options))
+                self._compare(sub.index, said, comparison.RecordedReset(sub.seed, None, sub.options))
 
     def read_results(self, subs: Iterable[SubEpisode]) -> Iterator[SubEpisodeReplay]:
         """Yield what the sub-episodes have come to."""
@@ -352,13 +342,13 @@ class _SubEpisodeDriver:
             self._drivers[index] = SingleDriver(call_factory(self._target.make), PLAIN)
         return self._drivers[index]
 
-    def _compare(self, index: int, said: BatchRowReader, reset: RecordedReset | None) -> None:
+    def _compare(self, index: int, said: BatchRowReader, reset: comparison.RecordedReset | None) -> None:
         driver = self._driver(index)
         try:
             found = driver.act(said.action(index)) if reset is None else driver.begin(reset)
             difference = next(filter(None, said.differences(index, found, begins=reset is not None)), None)
         except EnvironmentFailure as problem:
-            difference = Difference("step" if reset is None else "reset", "an answer", str(problem))
+            difference = comparison.Difference("step" if reset is None else "reset", "an answer", str(problem))
         if difference is not None:
             self._findings[index] = (said.step, difference)
             self._running.discard(index)

@@ -216,7 +216,12 @@ class BatchDriver:
             return self.act(request.action)
         for _ in range(request.reset.count_missing(self.resets)):
             self._reset(request.reset)
-        return self._begin(request.reset)
+        reset = request.reset
+        observations, infos = self._reset(reset)
+        self.ended = self._nobody if reset.mask is None else self.ended & ~np.array(reset.mask, np.bool_)
+        return call_environment(
+            lambda: BatchOutput(self._encode_observations(observations), self._encode_infos(infos, begun=True))
+        )
 
     def act(self, data: Raw | bytes) -> BatchOutput:
         """Carry out the actions that a JSON text says, one for each sub-environment."""
@@ -241,13 +246,6 @@ class BatchDriver:
             self.vector.close()
         except ENVIRONMENT_ERRORS:
             return
-
-    def _begin(self, reset: RecordedReset) -> BatchOutput:
-        observations, infos = self._reset(reset)
-        self.ended = self._nobody if reset.mask is None else self.ended & ~np.array(reset.mask, np.bool_)
-        return call_environment(
-            lambda: BatchOutput(self._encode_observations(observations), self._encode_infos(infos, begun=True))
-        )
 
     def _reset(self, reset: RecordedReset) -> tuple[Any, Any]:
         self.resets += 1

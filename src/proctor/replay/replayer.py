@@ -20,20 +20,13 @@ from proctor.envs.settings import is_registered
 from proctor.errors import ValidationError
 from proctor.ledger.reader import Ledger, Row
 from proctor.models.events import SessionOpened
-from proctor.replay.comparison import (
-    MALFORMED_ROW_ERRORS,
-    Difference,
-    EnvironmentRequest,
-    RecordReader,
-    RowComparison,
-    compare_row,
-)
+from proctor.replay import comparison
 from proctor.replay.driver import Driver, DriverCache, EnvironmentFailure
 
 
 def replay_rows(
     opened: SessionOpened, rows: Iterable[Row], *, driver_cache: DriverCache | None = None
-) -> Iterator[RowComparison]:
+) -> Iterator[comparison.RowComparison]:
     """Yield every row of one episode that moved the environment, compared with what comes now.
 
     The environment is made in this process; a ValidationError says why it cannot be made, or that nobody knows the seed.
@@ -43,7 +36,7 @@ def replay_rows(
         with DriverCache() as own:
             yield from replay_rows(opened, rows, driver_cache=own)
             return
-    reader = RecordReader(opened.num_envs)
+    reader = comparison.RecordReader(opened.num_envs)
     driver: Driver | None = None
     is_unseeded = False
     for row in rows:
@@ -57,7 +50,7 @@ def replay_rows(
             each = _carry_out(driver, request)
         except ValidationError:
             raise
-        except MALFORMED_ROW_ERRORS as problem:
+        except comparison.MALFORMED_ROW_ERRORS as problem:
             raise ValidationError(f"row {row.seq} of {row.chain} cannot be read: {problem}") from problem
         if each.found is None:
             driver_cache.drop()
@@ -69,15 +62,15 @@ def replay_rows(
             return
 
 
-def _carry_out(driver: Driver, request: EnvironmentRequest) -> RowComparison:
+def _carry_out(driver: Driver, request: comparison.EnvironmentRequest) -> comparison.RowComparison:
     try:
-        return compare_row(request, driver.carry_out(request))
+        return comparison.compare_row(request, driver.carry_out(request))
     except EnvironmentFailure as problem:
-        difference = Difference("step" if request.reset is None else "reset", "an answer", str(problem))
-        return RowComparison(request.row, request.event, request.step, None, (difference,))
+        difference = comparison.Difference("step" if request.reset is None else "reset", "an answer", str(problem))
+        return comparison.RowComparison(request.row, request.event, request.step, None, (difference,))
 
 
-def _lacks_seed(request: EnvironmentRequest, resets: int) -> bool:
+def _lacks_seed(request: comparison.EnvironmentRequest, resets: int) -> bool:
     """Return whether nobody knows the seed of a reset, but its environment may draw it again; raise if it cannot."""
     if request.reset is None or request.reset.is_seeded:
         return False
@@ -106,7 +99,7 @@ class ReplayResult:
     chain: str
     steps: int
     identical: bool
-    first: Difference | None = None
+    first: comparison.Difference | None = None
     at_step: int | None = None
     seq: int | None = None
     seconds: float = 0.0
@@ -162,8 +155,8 @@ def read_opening(rows: Iterator[Row], chain: str) -> SessionOpened:
 
 def _replay_once(ledger: Ledger, chain: str, progress: Progress | None, driver_cache: DriverCache) -> ReplayResult:
     started = time.perf_counter()
-    begin: RowComparison | None = None
-    last: RowComparison | None = None
+    begin: comparison.RowComparison | None = None
+    last: comparison.RowComparison | None = None
     redrawn = 0
     why_not = ""
     try:

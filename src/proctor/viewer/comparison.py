@@ -29,30 +29,8 @@ from proctor.narration.verdicts import describe_kind
 from proctor.replay import fork
 from proctor.replay.comparison import format_value
 from proctor.replay.fork import BranchStep
+from proctor.viewer import documents, first_difference
 from proctor.viewer.catalog import build_head
-from proctor.viewer.documents import (
-    MOST_ACTIONS,
-    EpisodeDifference,
-    EpisodeHead,
-    EpisodeNote,
-    EpisodeSlice,
-    Fork,
-    clean_text,
-)
-from proctor.viewer.first_difference import (
-    END,
-    ENDS,
-    SILENCE,
-    EpisodeMoment,
-    FirstDifference,
-    StatedLine,
-    choose_first,
-    find_line_difference,
-    find_moment_difference,
-    read_lines,
-    read_moments,
-    read_row,
-)
 from proctor.viewer.followed_file import build_line
 from proctor.viewer.slices import SliceBuilder
 
@@ -69,36 +47,40 @@ UNKNOWN_REWARDS: Final = "What the server would have paid for the new steps is n
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def compare_episodes(ledger: Ledger, one: str, other: str) -> EpisodeDifference:
+def compare_episodes(ledger: Ledger, one: str, other: str) -> documents.EpisodeDifference:
     """Return where two episodes first differ, or that they do not; a ValidationError if there is no such episode."""
     left, right = _EpisodeReader(ledger, one), _EpisodeReader(ledger, other)
     first = _find_setup_difference(left.opened, right.opened)
     notes = ("", "")
     if first is None:
-        moment = find_moment_difference(left.moments(), right.moments())
+        moment = first_difference.find_moment_difference(left.moments(), right.moments())
         until = (None, None) if moment is None else (moment.number_one, moment.number_other)
-        line = find_line_difference(left.lines(until[0]), right.lines(until[1]))
-        first = _say_so_far(choose_first(moment, line), left, right)
+        line = first_difference.find_line_difference(left.lines(until[0]), right.lines(until[1]))
+        first = _say_so_far(first_difference.choose_first(moment, line), left, right)
         notes = (_describe_causes(left, right), _describe_causes(right, left))
     return _build_document(one, other, first, notes)
 
 
-def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> Fork:
+def fork_episode(ledger: Ledger, chain: str, step: int, actions: Sequence[Any]) -> documents.Fork:
     """Return what other actions lead to after so many steps, beside its origin; a ValidationError says why it cannot be."""
-    if len(actions) > MOST_ACTIONS:
-        raise ValidationError("these are too many actions", found=len(actions), expected=f"at most {MOST_ACTIONS}")
+    if len(actions) > documents.MOST_ACTIONS:
+        raise ValidationError(
+            "these are too many actions", found=len(actions), expected=f"at most {documents.MOST_ACTIONS}"
+        )
     origin = _EpisodeReader(ledger, chain)
     found = fork.fork_episode(ledger, chain, step, actions)
     branch = BranchBuilder(chain, step, ledger.find_chain(chain)[0])
     branch.follow(origin.rows())
     for row in found.rows:
         branch.add(row)
-    parting = find_moment_difference(origin.moments(paid=branch.is_paid), branch.moments(paid=branch.is_paid))
+    parting = first_difference.find_moment_difference(
+        origin.moments(paid=branch.is_paid), branch.moments(paid=branch.is_paid)
+    )
     way = found.standing
     doubt = "" if way.first is None else f" The way there was not as recorded: it differs at step {way.at_step}."
     doubt += "" if branch.is_paid else f" {UNKNOWN_REWARDS}"
     difference = _build_document(chain, fork_name(chain, step), parting, (doubt, doubt), same=SAME_STEPS)
-    return Fork(head=branch.head(), slice=branch.slice(), left=found.left, difference=difference)
+    return documents.Fork(head=branch.head(), slice=branch.slice(), left=found.left, difference=difference)
 
 
 # ------------------------------------------------------------------------------------------------------- the record
@@ -120,13 +102,15 @@ class _EpisodeReader:
         """Yield the rows as they are stored."""
         return self._file.read_chain_rows(self._chain)
 
-    def moments(self, *, paid: bool = True) -> Iterator[EpisodeMoment]:
+    def moments(self, *, paid: bool = True) -> Iterator[first_difference.EpisodeMoment]:
         """Yield the resets and the steps."""
-        return read_moments(self.rows(), self._value, self.unread, paid=paid)
+        return first_difference.read_moments(self.rows(), self._value, self.unread, paid=paid)
 
-    def lines(self, until: int | None) -> Iterator[StatedLine]:
+    def lines(self, until: int | None) -> Iterator[first_difference.StatedLine]:
         """Yield the lines that were stated, up to a row."""
-        return read_lines(takewhile(lambda stored: until is None or stored[0] <= until, self.rows()), self.unread)
+        return first_difference.read_lines(
+            takewhile(lambda stored: until is None or stored[0] <= until, self.rows()), self.unread
+        )
 
     def _value(self, digest: str) -> bytes | None:
         """Return a value; one that is damaged is as one that was not stored."""
@@ -137,7 +121,7 @@ class _EpisodeReader:
 
     def _event(self, number: int) -> object:
         stored = self._file.read_row(number)
-        said = None if stored is None or stored[1] != self._chain.first else read_row(stored[3])
+        said = None if stored is None or stored[1] != self._chain.first else first_difference.read_row(stored[3])
         return None if said is None else said.event
 
     def read_setup(self) -> dict[str, Any]:
@@ -160,30 +144,32 @@ _SENTENCES: Final = {
     "rules": "{when} {kind} breaks {left} on the left and {right} on the right.",
     "state": "{when} {kind} leads to {left} on the left and to {right} on the right.",
     "payload": "{when} {kind} says different things{where}: {left} on the left, {right} on the right.",
-    SILENCE: "{when} the {other} one states {kind}, and the {ended} one states nothing more{yet}.",
+    first_difference.SILENCE: "{when} the {other} one states {kind}, and the {ended} one states nothing more{yet}.",
 }
 _OTHER: Final = "{when} the {what} differs{where}: {left} on the left, {right} on the right."
 SETUP_FIELDS: Final = ("environment", "num_envs")
 """What differs before anything is done."""
 
 
-def _find_setup_difference(left: SessionOpened | None, right: SessionOpened | None) -> FirstDifference | None:
+def _find_setup_difference(
+    left: SessionOpened | None, right: SessionOpened | None
+) -> first_difference.FirstDifference | None:
     """Return that two episodes are not of one sort; None if they are, or nobody knows."""
     for what in SETUP_FIELDS if left is not None and right is not None else ():
         one, other = getattr(left, what), getattr(right, what)
         if one != other:
-            return FirstDifference(what, "", one, other, 0, None, None)
+            return first_difference.FirstDifference(what, "", one, other, 0, None, None)
     return None
 
 
-def _describe_difference(found: FirstDifference) -> str:
+def _describe_difference(found: first_difference.FirstDifference) -> str:
     step, is_open = found.step, SO_FAR in (found.left, found.right)
-    ended, other = ("left", "right") if found.left in (ENDS, SO_FAR) else ("right", "left")
-    if found.what == END and not step:
+    ended, other = ("left", "right") if found.left in (first_difference.ENDS, SO_FAR) else ("right", "left")
+    if found.what == first_difference.END and not step:
         return f"The {ended} one has no steps; the {other} one has."
-    if found.what == END and is_open:
+    if found.what == first_difference.END and is_open:
         return f"The {ended} one has come as far as step {step}; the {other} one went on."
-    if found.what == END:
+    if found.what == first_difference.END:
         return f"The {ended} one ends after step {step}; the {other} one goes on."
     if found.what in _SENTENCES:
         when = f"After step {step}" if step else "Before the first step"
@@ -192,8 +178,8 @@ def _describe_difference(found: FirstDifference) -> str:
     return _SENTENCES.get(found.what, _OTHER).format(
         when=when,
         what=found.what,
-        where=f" at {clean_text(found.where, MOST_SHOWN)}" if found.where else "",
-        kind=describe_kind(clean_text(found.kind, MOST_SHOWN)),
+        where=f" at {documents.clean_text(found.where, MOST_SHOWN)}" if found.where else "",
+        kind=describe_kind(documents.clean_text(found.kind, MOST_SHOWN)),
         left=_describe_value(found.what, found.left),
         right=_describe_value(found.what, found.right),
         ended=ended,
@@ -207,19 +193,21 @@ def _describe_value(what: str, value: Any) -> str:
         case "num_envs":
             return "one environment" if value is None else f"a batch of {value}"
         case "kind":
-            return describe_kind(clean_text(str(value), MOST_SHOWN))
+            return describe_kind(documents.clean_text(str(value), MOST_SHOWN))
         case "rules":
-            return clean_text(", ".join(value), MOST_SHOWN) or "no rule"
+            return documents.clean_text(", ".join(value), MOST_SHOWN) or "no rule"
         case "environment" | "verdict" | "state":
-            return clean_text(str(value), MOST_SHOWN)
-    return clean_text(format_value(value, MOST_SHOWN), 2 * MOST_SHOWN)
+            return documents.clean_text(str(value), MOST_SHOWN)
+    return documents.clean_text(format_value(value, MOST_SHOWN), 2 * MOST_SHOWN)
 
 
-def _say_so_far(found: FirstDifference | None, left: _EpisodeReader, right: _EpisodeReader) -> FirstDifference | None:
+def _say_so_far(
+    found: first_difference.FirstDifference | None, left: _EpisodeReader, right: _EpisodeReader
+) -> first_difference.FirstDifference | None:
     """Return a difference; that one of the two is shorter is said of an open one only so far."""
-    if found is None or found.what not in (END, SILENCE):
+    if found is None or found.what not in (first_difference.END, first_difference.SILENCE):
         return found
-    if found.left == ENDS:
+    if found.left == first_difference.ENDS:
         return dataclasses.replace(found, left=SO_FAR) if left.is_open else found
     return dataclasses.replace(found, right=SO_FAR) if right.is_open else found
 
@@ -238,12 +226,12 @@ def _describe_causes(left: _EpisodeReader, right: _EpisodeReader) -> str:
 
 
 def _build_document(
-    one: str, other: str, found: FirstDifference | None, notes: tuple[str, str], same: str = SAME
-) -> EpisodeDifference:
-    first = FirstDifference("", "", None, None, 0, None, None) if found is None else found
+    one: str, other: str, found: first_difference.FirstDifference | None, notes: tuple[str, str], same: str = SAME
+) -> documents.EpisodeDifference:
+    first = first_difference.FirstDifference("", "", None, None, 0, None, None) if found is None else found
     mirrored = dataclasses.replace(first, left=first.right, right=first.left)
     text, turned = (same if found is None else _describe_difference(each) for each in (first, mirrored))
-    return EpisodeDifference(
+    return documents.EpisodeDifference(
         one=one,
         other=other,
         same=found is None,
@@ -308,7 +296,7 @@ class BranchBuilder:
         self._held |= {digest.hex(): value for digest, value in blobs or ()}
         self._take(body)
 
-    def head(self) -> EpisodeHead:
+    def head(self) -> documents.EpisodeHead:
         """Return what a page needs before the steps."""
         line = build_line(self._fold, self._file.path, self._chain, live=False)
         paid = line.total_reward if self.is_paid else None
@@ -316,7 +304,7 @@ class BranchBuilder:
         line = replace(line, agent="", total_reward=paid, fork=True)
         return build_head(line, self._opening(), find_observation_storage(self._rows[0][3]))
 
-    def slice(self) -> EpisodeSlice:
+    def slice(self) -> documents.EpisodeSlice:
         """Return all of it, from the reset on, with a note where the record was left."""
         resets = [row.event for row in self._opening() if isinstance(row.event, EpisodeReset)]
         pixels = any(is_pixels(event.scene) for event in resets)
@@ -331,7 +319,9 @@ class BranchBuilder:
             steps = replace(steps, total=[total if number < self._followed else None for number, total in sums])
             text = f"{text} {UNKNOWN_REWARDS}"
         last, at = self._followed - 1, self._fold.at
-        note = EpisodeNote(number=last, seq=last, step=self._step, at=at, principal="system", kind="forked", text=text)
+        note = documents.EpisodeNote(
+            number=last, seq=last, step=self._step, at=at, principal="system", kind="forked", text=text
+        )
         return replace(found, steps=steps, notes=[*found.notes, note])
 
     @property
@@ -340,9 +330,9 @@ class BranchBuilder:
         opened = self._fold.opened
         return opened is None or not opened.transforms or len(self._rows) <= self._followed
 
-    def moments(self, *, paid: bool) -> Iterator[EpisodeMoment]:
+    def moments(self, *, paid: bool) -> Iterator[first_difference.EpisodeMoment]:
         """Yield the reset and the steps, to be compared."""
-        return read_moments(self._rows, self._value, set(), paid=paid)
+        return first_difference.read_moments(self._rows, self._value, set(), paid=paid)
 
     def values(self, digests: Iterable[str], most: int) -> dict[str, bytes]:
         """Return the values that rows name; one that is not there, or longer than `most`, is missing."""

@@ -32,14 +32,7 @@ from proctor.ledger.chain import is_episode_chain
 from proctor.ledger.reader import Ledger
 from proctor.ledger.storage.ledger_file import ChainEntry, LedgerFile
 from proctor.models.events import PacketJudged, SessionOpened
-from proctor.narration.verdicts import (
-    EVENT_WORDS,
-    describe_kind,
-    describe_obligation,
-    find_way_on,
-    rule_sentence,
-    short_reason,
-)
+from proctor.narration import verdicts
 from proctor.viewer.documents import Explanation, RuleSentence, clean_text
 from proctor.viewer.first_difference import PACKET_MARK, read_row
 
@@ -206,11 +199,11 @@ class _RejudgedLine:
             headline=self._headline(),
             reason=self._reason(),
             pointers=list(event.pointers),
-            rules=[RuleSentence(rule=rule, sentence=rule_sentence(rule, self.context)) for rule in rules],
+            rules=[RuleSentence(rule=rule, sentence=verdicts.rule_sentence(rule, self.context)) for rule in rules],
             state=event.state,
             legal_next=legal,
             way=way,
-            obligations=[describe_obligation(owed) for owed in obligations],
+            obligations=[verdicts.describe_obligation(owed) for owed in obligations],
             advice="" if accepted else self._advice(way, legal),
         )
 
@@ -222,7 +215,7 @@ class _RejudgedLine:
         what = _describe_line(event)
         what = what[:1].upper() + what[1:]
         if not event.accepted:
-            why = clean_text(short_reason(event.rules, event.reason), LONGEST_WHY) or "nobody said why"
+            why = clean_text(verdicts.short_reason(event.rules, event.reason), LONGEST_WHY) or "nobody said why"
             return f"{what} was refused: {why}."
         path = list(dict.fromkeys(event.path or [event.state]))
         went = f"went from {' to '.join(path)}" if len(path) > 1 else f"stays in {path[0]}"
@@ -240,7 +233,7 @@ class _RejudgedLine:
     def _way(self) -> Sequence[str]:
         """Return the packets that lead to what was refused, it itself last; none if nothing has to be said before it."""
         if self.verdict is not None:
-            return find_way_on(self.verdict)
+            return verdicts.find_way_on(self.verdict)
         if self.state is None:
             return ()
         rule = next(iter(self.event.rules), "")
@@ -266,10 +259,10 @@ class _RejudgedLine:
 def _describe_line(event: PacketJudged) -> str:
     said = _find_event(event)
     if said is not None:
-        return EVENT_WORDS[said]
+        return verdicts.EVENT_WORDS[said]
     kind = event.kind or _read_kind(bytes(event.line))
     called = bool(kind) and kind == event.tool
-    return f"a call of {clean_text(kind, LONGEST)}" if called else describe_kind(clean_text(kind, LONGEST))
+    return f"a call of {clean_text(kind, LONGEST)}" if called else verdicts.describe_kind(clean_text(kind, LONGEST))
 
 
 class _Header(Struct, frozen=True):

@@ -297,10 +297,7 @@ def _remove_fields(value: Any, names: frozenset[str], own: str) -> Any:
     if isinstance(value, list):
         return [_remove_fields(each, names, own) for each in value]
     if isinstance(value, str):
-        return _TIME.sub("(time)", _remove_ids(value, own) if own else value)
+        # What ids have of their episode, and of the run that made them.
+        value = re.sub(rf"{re.escape(own)}(?:(\d+)-[0-9a-f]{{6}}(?![\w-]))?", r"*\1", value) if own else value
+        return _TIME.sub("(time)", value)
     return value
-
-
-def _remove_ids(text: str, own: str) -> str:
-    """Return a text without what the ids in it have of their episode and of the run that made them, if they say that."""
-    return re.sub(rf"{re.escape(own)}(?:(\d+)-[0-9a-f]{{6}}(?![\w-]))?", r"*\1", text)

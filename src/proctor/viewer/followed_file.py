@@ -30,16 +30,9 @@ from proctor.ledger.rows import (
     find_observation_storage,
     parse_partial_row,
 )
+from proctor.ledger.storage import sqlite
 from proctor.ledger.storage.ledger_file import BODY, COLUMNS, HASH, ChainEntry, LedgerFile, Row, StoredRow
 from proctor.ledger.storage.lock import has_writer
-from proctor.ledger.storage.sqlite import (
-    BlobRow,
-    ValueTooLarge,
-    check_ascending,
-    decode_blob,
-    file_fingerprint,
-    translate_errors,
-)
 from proctor.viewer.documents import EpisodeLine
 
 FRESH_SECONDS: Final = 60.0
@@ -161,7 +154,7 @@ class FollowedFile:
 
     # ------------------------------------------------------------------------------------------------------ the file
     def _open_current(self) -> None:
-        seen = file_fingerprint(self.path)
+        seen = sqlite.file_fingerprint(self.path)
         if self._file is not None and seen == self._stamp:
             return
         self.close()
@@ -180,7 +173,7 @@ class FollowedFile:
         self.chains.clear()
         self._open.clear()
         self._touched.clear()
-        with translate_errors(self.path, ValidationError):
+        with sqlite.translate_errors(self.path, ValidationError):
             file.connection.execute("BEGIN")
             try:
                 found = file.connection.execute(_LATEST).fetchone()
@@ -208,7 +201,7 @@ class FollowedFile:
 
     # ---------------------------------------------------------------------------------------------------- what is new
     def _read_new_rows(self) -> None:
-        for stored in check_ascending(self._new_rows()):
+        for stored in sqlite.check_ascending(self._new_rows()):
             first = stored[1]
             if first not in self._open and first not in self._servers:
                 self._start_chain(first)
@@ -226,12 +219,12 @@ class FollowedFile:
     def _new_rows(self) -> Iterator[StoredRow]:
         is_cut = True
         while is_cut:
-            with translate_errors(self.path, ValidationError):
+            with sqlite.translate_errors(self.path, ValidationError):
                 found, is_cut = _fetch(self._execute(_NEW, after=self._mark[0], most=AT_ONCE), AT_ONCE, body=3)
             yield from found
 
     def _start_chain(self, first: int) -> None:
-        with translate_errors(self.path, ValidationError):
+        with sqlite.translate_errors(self.path, ValidationError):
             found = self.file.connection.execute("SELECT name FROM chains WHERE first = ?", (first,)).fetchone()
         if found is not None and is_episode_chain(found[0]):
             chain = self.chains[found[0]] = ChainEntry(first, found[0], None)
@@ -321,12 +314,12 @@ class FollowedFile:
         for place in range(0, len(wanted), LOOKED_UP):
             part = wanted[place : place + LOOKED_UP]
             statement = f"{_VALUES} AND digest IN ({','.join('?' * len(part))})"
-            with translate_errors(self.path, ValidationError):
-                blobs: list[BlobRow] = self.file.connection.execute(statement, (most, *part)).fetchall()
+            with sqlite.translate_errors(self.path, ValidationError):
+                blobs: list[sqlite.BlobRow] = self.file.connection.execute(statement, (most, *part)).fetchall()
             for blob in blobs:
                 try:
-                    found[blob[0].hex()] = decode_blob(*blob, most)
-                except ValueTooLarge:
+                    found[blob[0].hex()] = sqlite.decode_blob(*blob, most)
+                except sqlite.ValueTooLarge:
                     continue
                 except ValidationError:
                     found[blob[0].hex()] = None
@@ -341,7 +334,7 @@ class FollowedFile:
         connection = self.file.connection
         # New rows wait in the log beside the file.
         log = self.path.resolve().with_name(f"{self.path.resolve().name}-wal")
-        with translate_errors(self.path, ValidationError):
+        with sqlite.translate_errors(self.path, ValidationError):
             size = self.path.stat().st_size + (log.stat().st_size if log.exists() else 0)
             left = iter(range(size // WORK_EACH + WORK_AT_LEAST))
             connection.set_progress_handler(lambda: next(left, None) is None, WORK_EACH)

@@ -42,17 +42,9 @@ from proctor.ledger.export import encode_row
 from proctor.ledger.reader import EpisodeSummary, Ledger, Row
 from proctor.models.arrays import SOME_PIXELS, is_pixels
 from proctor.models.events import BatchStepped, EpisodeReset, EpisodeStepped
+from proctor.viewer import documents
 from proctor.viewer.catalog import EpisodeCatalog
 from proctor.viewer.comparison import compare_episodes
-from proctor.viewer.documents import (
-    EpisodeDifference,
-    EpisodeHead,
-    EpisodeLine,
-    EpisodeSlice,
-    Explanation,
-    Fork,
-    MachineDiagram,
-)
 from proctor.viewer.explanations import explain_refusals
 from proctor.viewer.machine import build_machine
 
@@ -76,9 +68,9 @@ Progress = Callable[[int, int], None]
 class EpisodeContents(Struct, frozen=True, gc=False, kw_only=True):
     """One episode, whole."""
 
-    head: EpisodeHead
-    slice: EpisodeSlice
-    explanations: dict[int, Explanation]
+    head: documents.EpisodeHead
+    slice: documents.EpisodeSlice
+    explanations: dict[int, documents.Explanation]
     pixels: dict[int, str]
     raw: str
 
@@ -86,10 +78,10 @@ class EpisodeContents(Struct, frozen=True, gc=False, kw_only=True):
 class PageContents(Struct, frozen=True, gc=False, kw_only=True):
     """What the page reads instead of asking a server."""
 
-    lines: list[EpisodeLine]
+    lines: list[documents.EpisodeLine]
     episodes: dict[str, EpisodeContents]
-    differences: dict[str, EpisodeDifference]
-    machine: MachineDiagram
+    differences: dict[str, documents.EpisodeDifference]
+    machine: documents.MachineDiagram
     remarks: list[str]
     """What is not in the file, in sentences."""
     title: str | None = None
@@ -97,7 +89,7 @@ class PageContents(Struct, frozen=True, gc=False, kw_only=True):
 
 
 def collect_contents(
-    ledger: Ledger, chains: Sequence[str], forks: Sequence[Fork] = (), progress: Progress | None = None
+    ledger: Ledger, chains: Sequence[str], forks: Sequence[documents.Fork] = (), progress: Progress | None = None
 ) -> PageContents:
     """Return what a file of these episodes carries; a ValidationError if there is no such chain."""
     remarks: list[str] = []
@@ -138,7 +130,7 @@ class _EpisodeCollector:
                 raw=self._collect_rows(head.line, bool(numbers), progress),
             )
 
-    def _collect_steps(self, catalog: EpisodeCatalog) -> EpisodeSlice:
+    def _collect_steps(self, catalog: EpisodeCatalog) -> documents.EpisodeSlice:
         """Return all that happened, with as many steps as fit."""
         most = MOST_STEPS
         found = catalog.slice(self._chain, most=most, thin=True)
@@ -167,7 +159,7 @@ class _EpisodeCollector:
             self._remarks.append(f"Of the {len(numbers):,} pictures of {self._chain}, {len(kept):,} are in this file.")
         return {number: found[number] for number in kept}
 
-    def _collect_rows(self, line: EpisodeLine, pictured: bool, progress: Progress | None) -> str:
+    def _collect_rows(self, line: documents.EpisodeLine, pictured: bool, progress: Progress | None) -> str:
         kept = _RowThinner()
         unread = 0
         file, found = self._ledger.find_chain(self._chain)
@@ -234,7 +226,7 @@ class _RowThinner:
             self._size = sum(len(line) for _, line in self.lines)
 
 
-def _build_fork_contents(fork: Fork) -> EpisodeContents:
+def _build_fork_contents(fork: documents.Fork) -> EpisodeContents:
     """Return a fork as an episode: it has no rows, and nothing in it was judged."""
     return EpisodeContents(
         head=_freeze_head(fork.head), slice=fork.slice, explanations={}, pixels={}, raw=_pack_rows([])
@@ -245,7 +237,7 @@ def _pack_rows(lines: Sequence[bytes]) -> str:
     return b64encode(gzip.compress(b"".join(lines), mtime=0)).decode()
 
 
-def _freeze_head(head: EpisodeHead) -> EpisodeHead:
+def _freeze_head(head: documents.EpisodeHead) -> documents.EpisodeHead:
     """Return a head of which nothing is live: a file does not change."""
     return replace(head, line=replace(head.line, live=False))
 
@@ -271,7 +263,7 @@ def build_page(
     chains: Sequence[str],
     *,
     title: str | None = None,
-    forks: Sequence[Fork] = (),
+    forks: Sequence[documents.Fork] = (),
     progress: Progress | None = None,
 ) -> str:
     """Return the page of these episodes and forks as one HTML text; a ValidationError if there is no such chain."""

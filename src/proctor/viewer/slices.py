@@ -13,7 +13,7 @@ Rule 6: what has a row in `NOTE_SENTENCES` is a note; a session's opening is the
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,25 +22,12 @@ from msgspec.structs import replace
 
 from proctor.errors import ValidationError
 from proctor.ledger.rows import EventRow, parse_event_row
+from proctor.models import events
 from proctor.models.arrays import NON_FINITE, SOME_PIXELS, unpack_array
-from proctor.models.events import (
-    NULL,
-    AgentGranted,
-    AgentRevoked,
-    BatchReset,
-    BatchStepped,
-    EpisodeClosed,
-    EpisodeReset,
-    EpisodeStepped,
-    Event,
-    Failed,
-    PacketJudged,
-    SessionResumed,
-)
 from proctor.viewer.documents import EpisodeNote, EpisodeSlice, JudgedPacket, StepColumns
 
 
-def _describe_failure(event: Failed) -> str:
+def _describe_failure(event: events.Failed) -> str:
     what = f"The request {event.request}" if event.request else "The server"
     incident = f", incident {event.incident}" if event.incident else ""
     if event.lost:
@@ -49,24 +36,24 @@ def _describe_failure(event: Failed) -> str:
     return f"{what} was refused{clause}: {event.code}{incident}."
 
 
-def _describe_grant(event: AgentGranted) -> str:
+def _describe_grant(event: events.AgentGranted) -> str:
     who = f"The agent {event.agent}" if event.agent else "An agent without a name"
     tools = ", ".join(event.tools) or "none"
     return f"{who} was granted tools: {tools}."
 
 
-def _describe_resumption(event: SessionResumed) -> str:
+def _describe_resumption(event: events.SessionResumed) -> str:
     if event.lost is not None:
         return f"Another run of the server took the session up, and the episode could not go on: {event.lost}."
     return "Another run of the server took the session up and rebuilt the episode."
 
 
-def _describe_reset(event: EpisodeReset | BatchReset) -> str:
-    some = isinstance(event, BatchReset) and bytes(event.mask) != b"null"
+def _describe_reset(event: events.EpisodeReset | events.BatchReset) -> str:
+    some = isinstance(event, events.BatchReset) and bytes(event.mask) != b"null"
     return "Some of the batch began another episode." if some else "Another episode began."
 
 
-def _describe_close(event: EpisodeClosed) -> str:
+def _describe_close(event: events.EpisodeClosed) -> str:
     steps = "step" if event.steps == 1 else "steps"
     judged = "" if event.outcome is None else f", judged {event.outcome}"
     state = "" if event.state is None else f" in {event.state}"
@@ -75,13 +62,13 @@ def _describe_close(event: EpisodeClosed) -> str:
 
 
 NOTE_SENTENCES: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
-    Failed: ("failed", _describe_failure),
-    AgentGranted: ("granted", _describe_grant),
-    AgentRevoked: ("revoked", lambda event: f"The grant {event.grant} was taken back."),
-    SessionResumed: ("resumed", _describe_resumption),
-    EpisodeReset: ("reset", _describe_reset),
-    BatchReset: ("reset", _describe_reset),
-    EpisodeClosed: ("closed", _describe_close),
+    events.Failed: ("failed", _describe_failure),
+    events.AgentGranted: ("granted", _describe_grant),
+    events.AgentRevoked: ("revoked", lambda event: f"The grant {event.grant} was taken back."),
+    events.SessionResumed: ("resumed", _describe_resumption),
+    events.EpisodeReset: ("reset", _describe_reset),
+    events.BatchReset: ("reset", _describe_reset),
+    events.EpisodeClosed: ("closed", _describe_close),
 }
 """The name of each kind of note, and its sentence."""
 
@@ -139,13 +126,16 @@ _STATED: Final = tuple(name for name in JudgedPacket.__struct_fields__ if name n
 """What a packet's document says as its event does."""
 
 
+StepEvent: TypeAlias = events.EpisodeStepped | events.BatchStepped
+
+
 class _StepRow(NamedTuple):
     number: int
     seq: int
     step: int
     said: EventRow
     """Holds the whole body: what is raw in it is a part of that."""
-    event: EpisodeStepped | BatchStepped
+    event: StepEvent
     size: int
     """Of the body, in bytes."""
     reward: float | None
@@ -204,12 +194,12 @@ class SliceBuilder:
             self._note(number, seq, None, "system", "unreadable", f"This row cannot be read: {problem}.")
             return
         event = said.event
-        if type(event) is EpisodeStepped:
+        if type(event) is events.EpisodeStepped:
             self._take_step(number, seq, said, event, len(body), event.step, event.reward)
-        elif type(event) is BatchStepped:
+        elif type(event) is events.BatchStepped:
             step = self._get_step_count().count_step(event.step)
             self._take_step(number, seq, said, event, len(body), step, mean_of_array(event.rewards))
-        elif type(event) is PacketJudged:
+        elif type(event) is events.PacketJudged:
             self._step = event.step
             self._size += len(body)
             said_of_it = {name: getattr(event, name) for name in _STATED}
@@ -228,7 +218,7 @@ class SliceBuilder:
         if self._left is not None:
             self._keep(self._left)
         self._fetch_frames()
-        absent = (row.said.digest for row in self._kept if _get_observation(row.event) == NULL)
+        absent = (row.said.digest for row in self._kept if _get_observation(row.event) == events.NULL)
         self._observations = self._values.values(filter(None, absent), MOST_BYTES)
         self._note_damage()
         return EpisodeSlice(
@@ -254,14 +244,7 @@ class SliceBuilder:
                 self._note(row.number, row.seq, row.event.at, "system", "unreadable", text)
 
     def _take_step(
-        self,
-        number: int,
-        seq: int,
-        said: EventRow,
-        event: EpisodeStepped | BatchStepped,
-        size: int,
-        step: int,
-        reward: float | None,
+        self, number: int, seq: int, said: EventRow, event: StepEvent, size: int, step: int, reward: float | None
     ) -> None:
         self._step = step
         self._count += 1
@@ -277,7 +260,7 @@ class SliceBuilder:
         self._kept.append(row)
         event = row.event
         # About how many bytes it has in a slice, without what lies elsewhere.
-        if isinstance(event, EpisodeStepped):
+        if isinstance(event, events.EpisodeStepped):
             self._size += sum(memoryview(each).nbytes for each in (event.action, event.observation, event.scene))
         else:
             self._size += MOST_BYTES
@@ -298,9 +281,9 @@ class SliceBuilder:
             self._steps = StepCount(before, None if before else 0)
         return self._steps
 
-    def _take_other(self, number: int, seq: int, event: Event) -> None:
+    def _take_other(self, number: int, seq: int, event: events.Event) -> None:
         told = NOTE_SENTENCES.get(type(event))
-        if self._batch or isinstance(event, BatchReset):
+        if self._batch or isinstance(event, events.BatchReset):
             event = self._recount_steps(event)
         step = getattr(event, "steps", None) if told and told[0] == "closed" else getattr(event, "step", None)
         if step is not None:
@@ -309,12 +292,12 @@ class SliceBuilder:
             kind, sentence = told
             self._note(number, seq, event.at, event.principal, kind, sentence(event))
 
-    def _recount_steps(self, event: Event) -> Event:
+    def _recount_steps(self, event: events.Event) -> events.Event:
         """Return an event of a batch with the steps since the chain began, where it says some."""
         steps = self._get_step_count()
-        if isinstance(event, BatchReset):
+        if isinstance(event, events.BatchReset):
             steps.restart()
-        elif isinstance(event, EpisodeClosed):
+        elif isinstance(event, events.EpisodeClosed):
             return replace(event, steps=steps.count)
         elif hasattr(event, "step"):
             return replace(event, step=steps.count)
@@ -334,7 +317,7 @@ class SliceBuilder:
         columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in _COLUMNS]
         parts: list[dict[str, float | None]] = [
             {name: mean_of_array(values) for name, values in row.event.parts.items()}
-            if isinstance(row.event, BatchStepped)
+            if isinstance(row.event, events.BatchStepped)
             else {**row.event.parts}
             for row in self._kept
         ]
@@ -346,29 +329,29 @@ class SliceBuilder:
         event, said = row.event, row.said
         total = row.total if math.isfinite(row.total) else None
         place = (row.number, row.seq, row.step, event.at)
-        if isinstance(event, BatchStepped):
+        if isinstance(event, events.BatchStepped):
             done = (null_if_large(event.actions), self._observation(event.observations, said.digest))
-            return (*place, *done, row.reward, mean_of_array(event.raw_rewards), total, 0, NULL, None)
+            return (*place, *done, row.reward, mean_of_array(event.raw_rewards), total, 0, events.NULL, None)
         done = (null_if_large(event.action), self._observation(event.observation, said.digest))
         ended = event.terminated | event.truncated << 1
         frame = self._frame(event.scene, said.scene)
         return (*place, *done, row.reward, event.raw_reward, total, ended, frame, event.tool)
 
     def _observation(self, held: Raw, digest: str | None) -> Raw:
-        if held != NULL:
+        if held != events.NULL:
             return null_if_large(held)
         value = self._observations.get(digest or "")
-        return NULL if value is None else Raw(value)
+        return events.NULL if value is None else Raw(value)
 
     def _frame(self, held: Raw, digest: str | None) -> Raw:
         """Return a frame, wherever it is; of pixels that there are some, without looking for them."""
-        if digest is None and held == NULL:
-            return NULL
+        if digest is None and held == events.NULL:
+            return events.NULL
         if self._pixels:
             return SOME_PIXELS
         value = held if digest is None else self._frames.get(digest)
         if value is None or memoryview(value).nbytes > MOST_FRAME:
-            return NULL
+            return events.NULL
         return SOME_PIXELS if bytes(memoryview(value)[: len(_PIXELS_BEGIN)]) == _PIXELS_BEGIN else Raw(value)
 
 
@@ -386,10 +369,10 @@ def mean_of_array(said: Raw) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _get_observation(event: EpisodeStepped | BatchStepped) -> Raw:
-    return event.observations if isinstance(event, BatchStepped) else event.observation
+def _get_observation(event: StepEvent) -> Raw:
+    return event.observations if isinstance(event, events.BatchStepped) else event.observation
 
 
 def null_if_large(value: Raw, most: int = MOST_BYTES) -> Raw:
     """Return a value, or null where it is large."""
-    return value if memoryview(value).nbytes <= most else NULL
+    return value if memoryview(value).nbytes <= most else events.NULL

@@ -20,16 +20,7 @@ from msgspec import Meta, Struct
 from proctor.access.request_policy import CSRF_HEADER, ENTER_PATH, FRONT_PATHS, PAGE_PATH, STATIC_PATH
 from proctor.models.control import Problem
 from proctor.server.net.http_requests import JSON
-from proctor.viewer.documents import (
-    MOST_ACTIONS,
-    EpisodeDifference,
-    EpisodeHead,
-    EpisodeLine,
-    EpisodeSlice,
-    Explanation,
-    Fork,
-    MachineDiagram,
-)
+from proctor.viewer import documents
 
 if TYPE_CHECKING:
     from proctor.ledger.reader import Ledger
@@ -77,7 +68,7 @@ class VisitLeft(Struct):
 class EpisodeLines(Struct):
     """All episodes, the newest first."""
 
-    lines: list[EpisodeLine]
+    lines: list[documents.EpisodeLine]
     remarks: list[str] = []
     """What the list leaves out, in sentences."""
 
@@ -120,7 +111,7 @@ class ForkOrder(Struct, forbid_unknown_fields=True):
 
     chain: ChainName
     step: RowNumber
-    actions: Annotated[list[Any], Meta(max_length=MOST_ACTIONS)]
+    actions: Annotated[list[Any], Meta(max_length=documents.MOST_ACTIONS)]
     """Each as the environment takes it."""
 
 
@@ -222,13 +213,13 @@ class ReadEndpoint:
 
 ATTACHED: Final = {"content-disposition": "attachment"}
 READ_ENDPOINTS: Final = (
-    ReadEndpoint("/viewer/api/head", _read_head, ChainQuery, EpisodeHead),
-    ReadEndpoint("/viewer/api/slice", _read_slice, SliceQuery, EpisodeSlice),
+    ReadEndpoint("/viewer/api/head", _read_head, ChainQuery, documents.EpisodeHead),
+    ReadEndpoint("/viewer/api/slice", _read_slice, SliceQuery, documents.EpisodeSlice),
     ReadEndpoint("/viewer/api/raw", _read_raw, RowQuery, None),
     ReadEndpoint("/viewer/api/pixels", _read_pixels, RowQuery, None, "image/png"),
-    ReadEndpoint("/viewer/api/explanation", _explain, RowQuery, Explanation, is_long=True),
-    ReadEndpoint("/viewer/api/difference", _compare, PairQuery, EpisodeDifference, is_long=True),
-    ReadEndpoint("/viewer/api/machine", _read_machine, NoQuery, MachineDiagram),
+    ReadEndpoint("/viewer/api/explanation", _explain, RowQuery, documents.Explanation, is_long=True),
+    ReadEndpoint("/viewer/api/difference", _compare, PairQuery, documents.EpisodeDifference, is_long=True),
+    ReadEndpoint("/viewer/api/machine", _read_machine, NoQuery, documents.MachineDiagram),
     ReadEndpoint("/viewer/api/page", _build_page, ChainQuery, None, HTML, ATTACHED, is_long=True),
 )
 
@@ -273,7 +264,9 @@ def describe_paths(*, can_fork: bool) -> Item:
     static["responses"]["200"]["content"]["text/css"] = {"schema": TEXT}
     static["parameters"] = [{"name": "path", "in": "path", "required": True, "schema": TEXT}]
     refusals = (400, 401, 403, 409, 413, 415, 429, 500)
-    fork = {FORK_PATH: {"post": _describe(FORKS, _refer_to(Fork), refusals, body=ForkOrder)}} if can_fork else {}
+    fork = (
+        {FORK_PATH: {"post": _describe(FORKS, _refer_to(documents.Fork), refusals, body=ForkOrder)}} if can_fork else {}
+    )
     enter = _describe(ENTERS, _refer_to(ViewerVisit), (400, 401, 413, 415, 500), body=EntryCode, is_open=True)
     return {
         **{path: {"get": front} for path in FRONT_PATHS},
@@ -293,7 +286,8 @@ def describe_schemas() -> Item:
     """Return the schemas to which those refer."""
     says = [each.says for each in READ_ENDPOINTS if each.says is not None]
     _, schemas = msgspec.json.schema_components(
-        [Problem, EntryCode, ViewerVisit, VisitLeft, EpisodeLines, ForkOrder, Fork, *says], ref_template=REFERENCE
+        [Problem, EntryCode, ViewerVisit, VisitLeft, EpisodeLines, ForkOrder, documents.Fork, *says],
+        ref_template=REFERENCE,
     )
     return schemas
 

@@ -27,18 +27,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Send
 
 from proctor import __version__
+from proctor.access import request_policy
 from proctor.access.limits import RequestLimits
-from proctor.access.request_policy import (
-    ENTER_PATH,
-    FRONT_PATHS,
-    PAGE_PATH,
-    STATIC_PATH,
-    Visits,
-    cookie_name,
-    find_cookie,
-    is_open_page,
-    is_page_path,
-)
 from proctor.errors import ValidationError
 from proctor.models.control import Code as Codes
 from proctor.models.control import Problem
@@ -47,22 +37,7 @@ from proctor.server.net.connections import RefusalLog, note_refusal
 from proctor.server.net.http_requests import JSON, parse_body, parse_query, read_body
 from proctor.server.net.metrics import Metrics
 from proctor.server.runtime.results import RequestError, log_internal_error, make_refusal, refusal_from_error
-from proctor.server.viewer_http.endpoints import (
-    EVENTS,
-    EVENTS_PATH,
-    FORK_PATH,
-    LEAVE_PATH,
-    LINES_PATH,
-    READ_ENDPOINTS,
-    VISIT_PATH,
-    EntryCode,
-    ForkOrder,
-    NoQuery,
-    ReadEndpoint,
-    ViewerVisit,
-    VisitLeft,
-    run_fork,
-)
+from proctor.server.viewer_http import endpoints
 from proctor.server.viewer_http.feed import Feed, FeedListener
 from proctor.server.viewer_http.readers import ReaderAnswer, ReaderPool, ThreadQueue, gzip_if_large
 
@@ -104,11 +79,11 @@ def add_headers(application: Application) -> Application:
     """Return the application with our headers on every answer below the viewer's and the operator's paths."""
 
     async def serve(scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_page_path(scope["path"]):
+        if scope["type"] != "http" or not request_policy.is_page_path(scope["path"]):
             await application(scope, receive, send)
             return
         # A browser keeps the page's own files, and asks each time whether they are still the same.
-        is_public = is_open_page(scope["method"], scope["path"]) and scope["method"] != "POST"
+        is_public = request_policy.is_open_page(scope["method"], scope["path"]) and scope["method"] != "POST"
         keeping = (b"cache-control", b"no-cache" if is_public else b"no-store")
 
         async def send_with_headers(message: Message) -> None:
@@ -217,7 +192,7 @@ class ViewerRoutes:
     def __init__(
         self,
         pool: ReaderPool,
-        visits: Visits,
+        visits: request_policy.Visits,
         metrics: Metrics,
         limits: RequestLimits,
         *,
@@ -239,18 +214,18 @@ class ViewerRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes, as `endpoints.py` describes them."""
-        forks = [Route(FORK_PATH, self._guard(self._fork), methods=["POST"])] if self._offer.can_fork else []
+        forks = [Route(endpoints.FORK_PATH, self._guard(self._fork), methods=["POST"])] if self._offer.can_fork else []
         return [
-            *(Route(path, self._front) for path in FRONT_PATHS),
-            Route(PAGE_PATH, self._shell),
-            Route(f"{STATIC_PATH}{{path:path}}", self._static),
-            Route(ENTER_PATH, self._guard(self._enter), methods=["POST"]),
-            Route(VISIT_PATH, self._guard(self._visit)),
-            Route(LEAVE_PATH, self._guard(self._leave), methods=["POST"]),
-            Route(LINES_PATH, self._guard(self._lines)),
-            *(Route(each.path, self._guard(self._read_route(each))) for each in READ_ENDPOINTS),
+            *(Route(path, self._front) for path in request_policy.FRONT_PATHS),
+            Route(request_policy.PAGE_PATH, self._shell),
+            Route(f"{request_policy.STATIC_PATH}{{path:path}}", self._static),
+            Route(request_policy.ENTER_PATH, self._guard(self._enter), methods=["POST"]),
+            Route(endpoints.VISIT_PATH, self._guard(self._visit)),
+            Route(endpoints.LEAVE_PATH, self._guard(self._leave), methods=["POST"]),
+            Route(endpoints.LINES_PATH, self._guard(self._lines)),
+            *(Route(each.path, self._guard(self._read_route(each))) for each in endpoints.READ_ENDPOINTS),
             *forks,
-            Route(EVENTS_PATH, self._guard(self._events)),
+            Route(endpoints.EVENTS_PATH, self._guard(self._events)),
         ]
 
     def stop(self) -> None:
@@ -262,7 +237,7 @@ class ViewerRoutes:
         self.pool.close()
 
     async def _front(self, request: Request) -> Response:
-        return RedirectResponse(PAGE_PATH)
+        return RedirectResponse(request_policy.PAGE_PATH)
 
     async def _shell(self, request: Request) -> Response:
         return self._statics[INDEX].answer(request)
@@ -274,7 +249,7 @@ class ViewerRoutes:
 
     # -------------------------------------------------------------------------------------------------------- a visit
     async def _enter(self, request: Request) -> Response:
-        order = parse_body(EntryCode, await self._body(request, MOST_CODE_BYTES), self._limits.max_depth)
+        order = parse_body(endpoints.EntryCode, await self._body(request, MOST_CODE_BYTES), self._limits.max_depth)
         cookie = self._visits.enter(order.code)
         peer = "unknown" if request.client is None else request.client.host
         if cookie is None:
@@ -287,11 +262,13 @@ class ViewerRoutes:
         self.pool.begin()
         self._entered()
         answer = _json(self._describe_visit(self._visits.csrf(cookie)))
-        answer.headers["set-cookie"] = f"{cookie_name(_port(request))}={cookie}; Path=/; HttpOnly; SameSite=Strict"
+        answer.headers["set-cookie"] = (
+            f"{request_policy.cookie_name(_port(request))}={cookie}; Path=/; HttpOnly; SameSite=Strict"
+        )
         return answer
 
     async def _visit(self, request: Request) -> Response:
-        parse_query(NoQuery, request.query_params.multi_items())
+        parse_query(endpoints.NoQuery, request.query_params.multi_items())
         # Whoever came with a credential instead has no visit that could be described, and needs none.
         if self._cookie(request) is None:
             return self._refusal(NO_VISIT, UNKNOWN)
@@ -302,25 +279,25 @@ class ViewerRoutes:
         cookie = self._cookie(request)
         left = cookie is not None and self._visits.leave(cookie)
         self.feed.wake()
-        answer = _json(VisitLeft(left))
-        name = cookie_name(_port(request))
+        answer = _json(endpoints.VisitLeft(left))
+        name = request_policy.cookie_name(_port(request))
         answer.headers["set-cookie"] = f"{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
         return answer
 
-    def _describe_visit(self, csrf: str | None) -> ViewerVisit:
+    def _describe_visit(self, csrf: str | None) -> endpoints.ViewerVisit:
         offer = self._offer
-        return ViewerVisit(csrf, __version__, offer.environment, self._can_act, offer.can_fork, offer.live)
+        return endpoints.ViewerVisit(csrf, __version__, offer.environment, self._can_act, offer.can_fork, offer.live)
 
     def _cookie(self, request: Request) -> str | None:
-        cookie = find_cookie(_port(request), request.headers.raw)
+        cookie = request_policy.find_cookie(_port(request), request.headers.raw)
         return cookie if self._visits.has(cookie) else None
 
     # -------------------------------------------------------------------------------------------------------- reading
     async def _lines(self, request: Request) -> Response:
-        parse_query(NoQuery, request.query_params.multi_items())
+        parse_query(endpoints.NoQuery, request.query_params.multi_items())
         return _build_answer(await self.pool.lines(packs=_packs(request)), JSON)
 
-    def _read_route(self, row: ReadEndpoint) -> Endpoint:
+    def _read_route(self, row: endpoints.ReadEndpoint) -> Endpoint:
         async def read(request: Request) -> Response:
             query = parse_query(row.asks, request.query_params.multi_items())
             answer = _build_answer(await self.pool.read(row, query, packs=_packs(request)), row.media)
@@ -330,18 +307,22 @@ class ViewerRoutes:
         return read
 
     async def _fork(self, request: Request) -> Response:
-        order = parse_body(ForkOrder, await self._body(request, self._limits.max_body_bytes), self._limits.max_depth)
+        order = parse_body(
+            endpoints.ForkOrder, await self._body(request, self._limits.max_body_bytes), self._limits.max_depth
+        )
         packs = _packs(request)
 
         def run() -> ReaderAnswer:
-            return ReaderAnswer(*gzip_if_large(run_fork(self.pool.source, order, trusts=self._offer.trusts), packs))
+            return ReaderAnswer(
+                *gzip_if_large(endpoints.run_fork(self.pool.source, order, trusts=self._offer.trusts), packs)
+            )
 
         return _build_answer(await self._forks.run(run), JSON)
 
     async def _events(self, request: Request) -> Response:
-        parse_query(NoQuery, request.query_params.multi_items())
+        parse_query(endpoints.NoQuery, request.query_params.multi_items())
         if request.method == "HEAD":
-            return Response(media_type=EVENTS)
+            return Response(media_type=endpoints.EVENTS)
         cookie = self._cookie(request)
         return _EventStream(self.feed, await self.feed.join(), lambda: cookie is None or self._visits.has(cookie))
 

@@ -23,17 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
+from proctor.access import request_policy
 from proctor.access.limits import RequestLimits
-from proctor.access.request_policy import (
-    CODE_SECONDS,
-    PAGE_PATH,
-    AccessPolicy,
-    Visits,
-    is_loopback,
-    is_open_page,
-    judge_visitor,
-    policy_for,
-)
 from proctor.models.control import Code, Problem
 from proctor.server.net.connections import RefusalLog, authenticate, note_refusal, raise_open_files_limit
 from proctor.server.net.http_requests import JSON
@@ -71,17 +62,19 @@ class ViewerSocket:
     @property
     def is_private(self) -> bool:
         """Whether only this machine can come here."""
-        return is_loopback(self.host)
+        return request_policy.is_loopback(self.host)
 
-    def policy(self) -> AccessPolicy:
+    def policy(self) -> request_policy.AccessPolicy:
         """Return who is answered: anybody who knows the way here, since visits are looked up by their cookies."""
-        return policy_for(self.host, self.port, None, allow_hosts=self.allow_hosts, pages=True, many_tokens=True)
+        return request_policy.policy_for(
+            self.host, self.port, None, allow_hosts=self.allow_hosts, pages=True, many_tokens=True
+        )
 
     def address(self, code: str, way: str = "") -> str:
         """Return where a browser comes in with this code; `way` is which page it then opens."""
         known = find_reachable_address(self.host)
         host = f"[{known}]" if ":" in known else known
-        return f"http://{host}:{self.port}{PAGE_PATH}#code={code}{way}"
+        return f"http://{host}:{self.port}{request_policy.PAGE_PATH}#code={code}{way}"
 
 
 class ViewerServer:
@@ -97,7 +90,7 @@ class ViewerServer:
         trusts: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.visits: Final = Visits(clock=clock)
+        self.visits: Final = request_policy.Visits(clock=clock)
         self._place = place
         self._policy = place.policy()
         self._tell = tell
@@ -146,17 +139,17 @@ class ViewerServer:
             except (OSError, ValueError) as problem:
                 LOG.error("an address could not be told: %s", problem)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._used.wait(), CODE_SECONDS - BEFORE_SECONDS)
+                await asyncio.wait_for(self._used.wait(), request_policy.CODE_SECONDS - BEFORE_SECONDS)
 
     async def _stop_viewing(self) -> None:
         self.viewing.stop()
 
     async def _serve_request(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        verdict = judge_visitor(
+        verdict = request_policy.judge_visitor(
             self._policy, self.visits, self._place.port, scope["method"], scope["path"], scope["headers"]
         )
         if verdict.allowed:
-            if not is_open_page(scope["method"], scope["path"]):
+            if not request_policy.is_open_page(scope["method"], scope["path"]):
                 authenticate(scope)
             await self._pages(dict(scope), receive, send)
             return
