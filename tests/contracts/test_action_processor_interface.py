@@ -15,21 +15,15 @@ from hypothesis import strategies as st
 from proctor.contracts.components import ActionProcessor
 from proctor.contracts.conformance.samples import members
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
-from proctor.envs.plume.actions import (
-    ContinuousActions,
-    DiscreteGridActions,
-    EightDirectionActions,
-    OrientedGridActions,
-    RunTumbleActions,
-)
+from proctor.envs.plume import actions
 
 PROCESSORS: dict[str, Callable[[], ActionProcessor]] = {
-    "discrete": DiscreteGridActions,
-    "discrete, long steps": lambda: DiscreteGridActions(step_size=3),
-    "oriented": OrientedGridActions,
-    "eight directions": EightDirectionActions,
-    "continuous": ContinuousActions,
-    "run and tumble": lambda: RunTumbleActions(n_headings=5, step_size=2),
+    "discrete": actions.DiscreteGridActions,
+    "discrete, long steps": lambda: actions.DiscreteGridActions(step_size=3),
+    "oriented": actions.OrientedGridActions,
+    "eight directions": actions.EightDirectionActions,
+    "continuous": actions.ContinuousActions,
+    "run and tumble": lambda: actions.RunTumbleActions(n_headings=5, step_size=2),
 }
 TEN = GridSize(10, 10)
 

@@ -39,44 +39,34 @@ from proctor.contracts.conformance.report import CannotTell, CheckProbe, run_che
 from proctor.contracts.conformance.samples import RampField, is_identical, iterate_arrays, members, non_members, samples
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.contracts.spatial import Coordinates, GridSize
-from proctor.envs.plume.actions import (
-    ContinuousActions,
-    DiscreteGridActions,
-    EightDirectionActions,
-    OrientedGridActions,
-    RunTumbleActions,
-)
+from proctor.envs.plume import actions, sensors
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume, PuffPlume
 from proctor.envs.plume.movies import MoviePlume
 from proctor.envs.plume.rewards import ShapedReward, SparseGoalReward, StepPenaltyReward
-from proctor.envs.plume.sensors import (
-    AntennaePair,
-    BinaryHitSensor,
-    ConcentrationSensor,
-    DictSensor,
-    HistorySensor,
-    PoissonHitSensor,
-    WindSensor,
-)
 from proctor.errors import MissingExtraError
 from tests.contracts.mutants import MUTANTS, SecretlyMoves
 
 GRID, SOURCE = GridSize(6, 4), Coordinates(1, 2)
 
 SOUND_PARTS: list[tuple[Subject, Callable[[], Any]]] = [
-    (Subject.ACTION_PROCESSOR, DiscreteGridActions),
-    (Subject.ACTION_PROCESSOR, OrientedGridActions),
-    (Subject.ACTION_PROCESSOR, EightDirectionActions),
-    (Subject.ACTION_PROCESSOR, ContinuousActions),
-    (Subject.ACTION_PROCESSOR, RunTumbleActions),
-    (Subject.SENSOR, ConcentrationSensor),
-    (Subject.SENSOR, BinaryHitSensor),
-    (Subject.SENSOR, PoissonHitSensor),
-    (Subject.SENSOR, AntennaePair),
-    (Subject.SENSOR, WindSensor),
-    (Subject.SENSOR, lambda: HistorySensor(BinaryHitSensor(), 3)),
-    (Subject.SENSOR, lambda: DictSensor({"odor": HistorySensor(ConcentrationSensor()), "wind": WindSensor()})),
+    (Subject.ACTION_PROCESSOR, actions.DiscreteGridActions),
+    (Subject.ACTION_PROCESSOR, actions.OrientedGridActions),
+    (Subject.ACTION_PROCESSOR, actions.EightDirectionActions),
+    (Subject.ACTION_PROCESSOR, actions.ContinuousActions),
+    (Subject.ACTION_PROCESSOR, actions.RunTumbleActions),
+    (Subject.SENSOR, sensors.ConcentrationSensor),
+    (Subject.SENSOR, sensors.BinaryHitSensor),
+    (Subject.SENSOR, sensors.PoissonHitSensor),
+    (Subject.SENSOR, sensors.AntennaePair),
+    (Subject.SENSOR, sensors.WindSensor),
+    (Subject.SENSOR, lambda: sensors.HistorySensor(sensors.BinaryHitSensor(), 3)),
+    (
+        Subject.SENSOR,
+        lambda: sensors.DictSensor(
+            {"odor": sensors.HistorySensor(sensors.ConcentrationSensor()), "wind": sensors.WindSensor()}
+        ),
+    ),
     (Subject.REWARD, lambda: SparseGoalReward(SOURCE, 1.0)),
     (Subject.REWARD, lambda: StepPenaltyReward(SOURCE, 0.0)),
     (Subject.REWARD, lambda: ShapedReward(SparseGoalReward(SOURCE, 1.0), SOURCE)),
@@ -176,7 +166,7 @@ def test_a_foreign_environment_is_judged_by_what_can_be_seen() -> None:
         ("ENV-ATOMIC", Forgiving, "no step could be made to raise"),
         ("STEP-CONTINUE", Forgiving, "every first step ended"),
         ("STEP-TRUNCATE", Forgiving, "no episode of 2048 steps ended truncated"),
-        ("SENSOR-7", ConcentrationSensor, "remembers nothing"),
+        ("SENSOR-7", sensors.ConcentrationSensor, "remembers nothing"),
         ("FIELD-6", lambda: GaussianPlume(GRID, SOURCE), "does not vary"),
     ],
 )
@@ -241,7 +231,7 @@ def test_a_missing_dependency_is_no_breach(absent: Exception) -> None:
 
 
 def test_a_warning_is_no_breach_even_where_warnings_are_errors() -> None:
-    class Outdated(DiscreteGridActions):
+    class Outdated(actions.DiscreteGridActions):
         def get_metadata(self) -> dict[str, Any]:
             warnings.warn("old", DeprecationWarning, stacklevel=1)
             return super().get_metadata()
@@ -380,8 +370,8 @@ def suite_of(suite: type[Any], make: Callable[..., Any]) -> type[Any]:
 
 
 SUITES: list[tuple[type[Any], Subject]] = [
-    (suite_of(ActionProcessorSuite, lambda: EightDirectionActions(step_size=2)), Subject.ACTION_PROCESSOR),
-    (suite_of(SensorSuite, lambda: HistorySensor(ConcentrationSensor())), Subject.SENSOR),
+    (suite_of(ActionProcessorSuite, lambda: actions.EightDirectionActions(step_size=2)), Subject.ACTION_PROCESSOR),
+    (suite_of(SensorSuite, lambda: sensors.HistorySensor(sensors.ConcentrationSensor())), Subject.SENSOR),
     (suite_of(RewardSuite, lambda: SparseGoalReward(SOURCE, 1.0)), Subject.REWARD),
     (suite_of(FieldSuite, lambda: PuffPlume(GRID, SOURCE, warm_up=4)), Subject.FIELD),
 ]
@@ -422,7 +412,7 @@ def test_a_broken_subject_fails_with_clause_sentence_and_counterexample() -> Non
 
 def test_a_clause_that_cannot_be_checked_is_skipped_with_the_reason() -> None:
     with pytest.raises(unittest.SkipTest, match="remembers nothing"):
-        suite_of(SensorSuite, ConcentrationSensor)().test_a_memory_is_left_as_it_was()
+        suite_of(SensorSuite, sensors.ConcentrationSensor)().test_a_memory_is_left_as_it_was()
 
 
 def test_a_suite_without_its_own_make_says_what_to_do() -> None:
@@ -435,11 +425,11 @@ def test_pytest_collects_a_users_subclass_and_never_the_suite_itself(tmp_path: P
         textwrap.dedent(
             """
             from proctor.contracts.conformance import ActionProcessorSuite
-            from proctor.envs.plume.actions import OrientedGridActions
+            from proctor.envs.plume.actions import actions.OrientedGridActions
 
             class TestMine(ActionProcessorSuite):
                 def make(self):
-                    return OrientedGridActions()
+                    return actions.OrientedGridActions()
             """
         ),
         "utf-8",

@@ -169,8 +169,10 @@ def test_a_start_that_fails_leaves_no_trace_not_even_in_the_generator(seed: int 
 def test_a_seed_given_after_a_failed_start_counts() -> None:
     env, twin = Counting(), Counting()
     env.fails = True
-    with pytest.raises(RuntimeError):
-        env.reset()
+    for seed in (None, 8):
+        with pytest.raises(RuntimeError):
+            env.reset(seed=seed)
+        assert (env.state, env.episode_count, env.seed) == (EnvironmentState.CREATED, 0, None)
     env.fails = False
     for each in (env, twin):
         each.reset(seed=4)

@@ -64,7 +64,14 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             return  # the types are those of the parent
         for (name, parent), found in zip(WIRE_TYPES.items(), _resolve_type_parameters(cls).values(), strict=True):
             if name not in vars(cls) and not isinstance(found, TypeVar):
-                setattr(cls, name, _require_wire_type(cls, name, found, parent))
+                if not isinstance(found, type) or not issubclass(found, parent):
+                    raise ComponentError(
+                        f"{cls.__name__}.{name} is no wire type",
+                        found=found,
+                        expected=f"a subclass of {parent.__name__}",
+                    )
+                check_wire_type(found)
+                setattr(cls, name, found)
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Return an environment whose types are known, or raise a ComponentError."""
@@ -157,12 +164,3 @@ def _resolve_type_parameters(cls: type) -> Mapping[Any, Any]:
     alias, origin = _find_parent(cls)
     given = dict(zip(origin.__parameters__, get_args(alias), strict=False))
     return {each: given.get(found, found) for each, found in _resolve_type_parameters(origin).items()}
-
-
-def _require_wire_type(cls: type, name: str, found: Any, parent: type[WireModel]) -> type[WireModel]:
-    if not isinstance(found, type) or not issubclass(found, parent):
-        raise ComponentError(
-            f"{cls.__name__}.{name} is no wire type", found=found, expected=f"a subclass of {parent.__name__}"
-        )
-    check_wire_type(found)
-    return found

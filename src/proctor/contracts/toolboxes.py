@@ -326,27 +326,24 @@ def _make_plan(
 
 def _convert_answer(declared: DeclaredTool, expected: Any, found: Any) -> ToolPlan:
     """Return what a method's answer asks for; `expected` is the type of its actions or its observation."""
-    if declared.value_model is not None:
-        return ToolPlan(value=_dump_value(declared, declared.value_model, found))
+    answer = declared.value_model
+    if answer is not None:
+        try:
+            made = answer.__pydantic_validator__.validate_python({RESULT: found})
+            said = answer.__pydantic_serializer__.to_python(made, mode="json", warnings="error")
+        except (ModelError, PydanticSerializationError) as problem:
+            raise ComponentError(
+                f"the tool {declared.tool.name} returned something else than it declares",
+                found=found,
+                expected=describe_schema(make_json_schema(answer, answers=True)["properties"][RESULT]),
+            ) from problem
+        return ToolPlan(value=said if declared.is_wrapped else said[RESULT])
     acts = declared.kind is ReturnKind.ACTIONS
     row = tuple(found) if acts and isinstance(found, Sequence) else (found,)
     for each in row:
         if not isinstance(each, expected):
             raise _wrong_type_error(declared.tool, type(each), expected)
     return ToolPlan(row) if acts else ToolPlan(seen=found)
-
-
-def _dump_value(declared: DeclaredTool, answer: type[ToolMessage], found: Any) -> Any:
-    try:
-        made = answer.__pydantic_validator__.validate_python({RESULT: found})
-        said = answer.__pydantic_serializer__.to_python(made, mode="json", warnings="error")
-    except (ModelError, PydanticSerializationError) as problem:
-        raise ComponentError(
-            f"the tool {declared.tool.name} returned something else than it declares",
-            found=found,
-            expected=describe_schema(make_json_schema(answer, answers=True)["properties"][RESULT]),
-        ) from problem
-    return said if declared.is_wrapped else said[RESULT]
 
 
 def _wrong_type_error(tool: Tool, found: type, expected: type) -> ComponentError:
@@ -400,18 +397,14 @@ def tools_from_types(action_type: type[Action], observation_type: type[Observati
 
 def observe_tool(*about: str) -> Tool:
     """Return what is told of `observe`, with what is to be said of observations."""
-    return Tool(
-        name="observe", description=_join_paragraphs(OBSERVE, *about), safety=ToolSafety.READ, input_schema=EMPTY_SCHEMA
-    )
+    said = "\n\n".join(filter(None, (OBSERVE, *about)))
+    return Tool(name="observe", description=said, safety=ToolSafety.READ, input_schema=EMPTY_SCHEMA)
 
 
 def act_tool(schema: dict[str, Any], *about: str) -> Tool:
     """Return what is told of `act`, which takes what `schema` says, with what is to be said of actions."""
-    return Tool(name="act", description=_join_paragraphs(ACT, *about), safety=ToolSafety.WRITE, input_schema=schema)
-
-
-def _join_paragraphs(*parts: str) -> str:
-    return "\n\n".join(part for part in parts if part)
+    said = "\n\n".join(filter(None, (ACT, *about)))
+    return Tool(name="act", description=said, safety=ToolSafety.WRITE, input_schema=schema)
 
 
 def _read_docstring(model: type[WireModel]) -> str:

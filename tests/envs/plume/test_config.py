@@ -68,16 +68,6 @@ def written(folder: Path, suffix: str) -> Path:
     return path
 
 
-def test_nothing_given_is_the_contract_s_defaults() -> None:
-    config = EnvironmentConfig.of(None)
-
-    assert (config.grid_size, config.source_location) == ((128, 128), None)
-    assert (config.max_steps, config.goal_radius, config.info_level) == (1000, 1.0, "full")
-    types = [spec.type for spec in (config.plume, config.action, config.observation, config.reward)]
-    assert types == ["gaussian", "discrete_grid", "concentration", "sparse_goal"]
-    assert config == EnvironmentConfig()
-
-
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 @pytest.mark.parametrize("as_text", [True, False])
 def test_a_file_a_dict_and_keywords_say_the_same(tmp_path: Path, suffix: str, as_text: bool) -> None:
@@ -192,39 +182,21 @@ def test_an_unknown_key_is_refused_with_the_list_of_those_that_are_known() -> No
     assert caught.value.clause == "ENV-INIT-P1"
 
 
+NO_GRIDS: list[Any] = [
+    (0, 5), (5, -1), (10_001, 5), (5,), (5, 5, 5), 5, "55", (True, 5), (5.0, 5), ("5", 5), (math.nan, 5),
+]  # fmt: skip
+NO_PLUMES: list[Any] = [5, {"sigma": 3}, {"type": 3}]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "clause"),
     [
-        ("grid_size", (0, 5), "ENV-INIT-P3"),
-        ("grid_size", (5, -1), "ENV-INIT-P3"),
-        ("grid_size", (10_001, 5), "ENV-INIT-P3"),
-        ("grid_size", (5,), "ENV-INIT-P3"),
-        ("grid_size", (5, 5, 5), "ENV-INIT-P3"),
-        ("grid_size", 5, "ENV-INIT-P3"),
-        ("grid_size", "55", "ENV-INIT-P3"),
-        ("grid_size", (True, 5), "ENV-INIT-P3"),
-        ("grid_size", (5.0, 5), "ENV-INIT-P3"),
-        ("grid_size", ("5", 5), "ENV-INIT-P3"),
-        ("grid_size", (math.nan, 5), "ENV-INIT-P3"),
-        ("max_steps", 0, "ENV-INIT-P4"),
-        ("max_steps", -1, "ENV-INIT-P4"),
-        ("max_steps", True, "ENV-INIT-P4"),
-        ("max_steps", 10.0, "ENV-INIT-P4"),
-        ("max_steps", "10", "ENV-INIT-P4"),
-        ("goal_radius", 0, "ENV-INIT-P5"),
-        ("goal_radius", -1.0, "ENV-INIT-P5"),
-        ("goal_radius", True, "ENV-INIT-P5"),
-        ("goal_radius", np.True_, "ENV-INIT-P5"),
-        ("goal_radius", math.nan, "ENV-INIT-P5"),
-        ("goal_radius", math.inf, "ENV-INIT-P5"),
-        ("goal_radius", "1", "ENV-INIT-P5"),
-        ("source_location", (True, 1), "ENV-INIT-P1"),
-        ("source_location", (1.5, 1), "ENV-INIT-P1"),
-        ("source_location", (1,), "ENV-INIT-P1"),
+        *(("grid_size", value, "ENV-INIT-P3") for value in NO_GRIDS),
+        *(("max_steps", value, "ENV-INIT-P4") for value in (0, -1, True, 10.0, "10")),
+        *(("goal_radius", value, "ENV-INIT-P5") for value in (0, -1.0, True, np.True_, math.nan, math.inf, "1")),
+        *(("source_location", value, "ENV-INIT-P1") for value in ((True, 1), (1.5, 1), (1,))),
         ("info_level", "some", "ENV-INIT-P1"),
-        ("plume", 5, "ENV-INIT-P1"),
-        ("plume", {"sigma": 3}, "ENV-INIT-P1"),
-        ("plume", {"type": 3}, "ENV-INIT-P1"),
+        *(("plume", value, "ENV-INIT-P1") for value in NO_PLUMES),
     ],
     ids=repr,
 )
@@ -320,15 +292,6 @@ def test_a_part_s_options_are_kept_beside_its_type() -> None:
 
     assert config.plume == ComponentSpec(type="gaussian", sigma=3.0)
     assert config.plume.model_dump() == {"type": "gaussian", "sigma": 3.0}
-
-
-def test_a_caller_s_dict_stays_as_it_was() -> None:
-    settings_given = {"plume": {"type": "gaussian", "sigma": 3.0}, "max_steps": 5}
-    before = json.dumps(settings_given)
-
-    PlumeSearchEnv(config=settings_given, max_steps=6)
-
-    assert json.dumps(settings_given) == before
 
 
 SITE = Site(GridSize(8, 6), Coordinates(2, 3), 1.5)
@@ -448,12 +411,15 @@ def test_parts_nest() -> None:
     assert reward.inner.get_metadata()["parameters"]["goal_reward"] == 9.0
 
 
-def test_a_description_is_not_changed_by_building() -> None:
-    spec = {"type": "history", "sensor": {"type": "antennae", "reach": 3.0}}
+def test_a_caller_s_dict_stays_as_it_was() -> None:
+    observation = {"type": "history", "sensor": {"type": "antennae", "reach": 3.0}}
+    given = {"plume": {"type": "gaussian", "sigma": 3.0}, "max_steps": 5, "observation": observation}
+    before = json.dumps(given)
 
-    build("observation", spec, SITE)
+    build("observation", observation, SITE)
+    PlumeSearchEnv(config=given, max_steps=6)
 
-    assert spec == {"type": "history", "sensor": {"type": "antennae", "reach": 3.0}}
+    assert json.dumps(given) == before
 
 
 @pytest.mark.parametrize("kind", ComponentKind)
@@ -540,21 +506,16 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_the_same_factory(own_senso
     assert "own_moves" in component_types("action")
 
 
-def test_only_keyword_only_parameters_are_options() -> None:
-    def factory(site: Site, strength: float = 1.0, *, needed: int, optional: str = "x") -> None: ...
+def test_only_keyword_only_parameters_are_options_and_a_factory_may_take_any() -> None:
+    def factory(site: Site, strength: float = 1.0, *, needed: int, optional: str = "x", **options: Any) -> Any:
+        return options
+
+    register_component("plume", "anything", factory)
 
     assert list_options(factory) == {"needed": ..., "optional": "x"}
+    assert build("plume", {"type": "anything", "needed": 1, "depth": 3}, SITE) == {"depth": 3}
 
 
 def test_what_cannot_be_called_is_no_factory() -> None:
     with pytest.raises(ValidationError, match="not a factory"):
         register_component("plume", "three", 3)  # type: ignore[arg-type]
-
-
-def test_a_factory_that_takes_any_option_gets_them_all() -> None:
-    def factory(site: Site, **options: Any) -> dict[str, Any]:
-        return options
-
-    register_component("plume", "anything", factory)
-
-    assert build("plume", {"type": "anything", "depth": 3}, SITE) == {"depth": 3}

@@ -245,14 +245,6 @@ def test_the_fields_say_what_they_are() -> None:
     assert AdvectedPlume(GRID, SOURCE).get_metadata()["parameters"] == {**parameters, "growth": 0.15}
 
 
-def test_the_default_gaussian_is_the_one_of_the_contract() -> None:
-    field = GaussianPlume(GridSize(128, 128), Coordinates(64, 64))
-
-    values = [field.sample(Coordinates(*cell)) for cell in ((64, 64), (76, 64), (64, 40))]
-
-    assert values == [1.0, pytest.approx(math.exp(-0.5)), pytest.approx(math.exp(-2))]
-
-
 PUFF_GRID = GridSize(20, 12)
 PUFF_SOURCE = Coordinates(3, 6)
 

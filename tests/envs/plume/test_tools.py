@@ -16,15 +16,6 @@ from proctor.contracts.tools import Tool, ToolPlan, ToolSafety, tool
 from proctor.envs.plume import sensors
 from proctor.envs.plume.env import PlumeSearchEnv
 from proctor.envs.plume.models import PlumeAction, PlumeObservation
-from proctor.envs.plume.sensors import (
-    AntennaePair,
-    BinaryHitSensor,
-    ConcentrationSensor,
-    DictSensor,
-    HistorySensor,
-    PoissonHitSensor,
-    WindSensor,
-)
 from proctor.envs.plume.tools import DESCRIBERS, MOST_STEPS, find_describer
 from proctor.envs.plume.typed_env import PlumeEnvironment
 from proctor.errors import StateError, ValidationError
@@ -242,21 +233,29 @@ OWN = OwnSensor(spaces.Box(0, 1, (2,), np.float32))
 @pytest.mark.parametrize(
     ("sensor", "seen", "text"),
     [
-        (ConcentrationSensor(), (0.0132456789,), "Concentration 0.0132457, on a scale from 0 to 1."),
-        (ConcentrationSensor(), (1e-9,), "Concentration 1e-09, on a scale from 0 to 1."),
-        (BinaryHitSensor(), (1,), "There is odor here."),
-        (BinaryHitSensor(), (0,), "There is no odor here."),
-        (PoissonHitSensor(most=7), (3.0,), "Odor hits in this step: 3, of at most 7."),
+        (sensors.ConcentrationSensor(), (0.0132456789,), "Concentration 0.0132457, on a scale from 0 to 1."),
+        (sensors.ConcentrationSensor(), (1e-9,), "Concentration 1e-09, on a scale from 0 to 1."),
+        (sensors.BinaryHitSensor(), (1,), "There is odor here."),
+        (sensors.BinaryHitSensor(), (0,), "There is no odor here."),
+        (sensors.PoissonHitSensor(most=7), (3.0,), "Odor hits in this step: 3, of at most 7."),
         (
-            AntennaePair(),
+            sensors.AntennaePair(),
             (0.25, 0.5),
             "Concentration 0.25 at the left antenna, 0.5 at the right one, on a scale from 0 to 1.",
         ),
-        (WindSensor(), (0.5, -1.0), "The wind blows 0.5 cells a step to the right (+x), -1 up (+y)."),
-        (HistorySensor(ConcentrationSensor(), 3), (0.0, 0.0, 0.5), "The last 3 readings, oldest first: 0; 0; 0.5."),
-        (HistorySensor(AntennaePair(), 2), (0, 0, 0.25, 0.5), "The last 2 readings, oldest first: 0, 0; 0.25, 0.5."),
+        (sensors.WindSensor(), (0.5, -1.0), "The wind blows 0.5 cells a step to the right (+x), -1 up (+y)."),
         (
-            DictSensor({"odor": ConcentrationSensor(), "hit": BinaryHitSensor()}),
+            sensors.HistorySensor(sensors.ConcentrationSensor(), 3),
+            (0.0, 0.0, 0.5),
+            "The last 3 readings, oldest first: 0; 0; 0.5.",
+        ),
+        (
+            sensors.HistorySensor(sensors.AntennaePair(), 2),
+            (0, 0, 0.25, 0.5),
+            "The last 2 readings, oldest first: 0, 0; 0.25, 0.5.",
+        ),
+        (
+            sensors.DictSensor({"odor": sensors.ConcentrationSensor(), "hit": sensors.BinaryHitSensor()}),
             {"odor": (0.5,), "hit": (1,)},
             "odor: Concentration 0.5, on a scale from 0 to 1. hit: There is odor here.",
         ),

@@ -29,6 +29,7 @@ from proctor.contracts.conformance.env_driver import (
     ObservedStep,
     StateView,
     accepts_keyword,
+    drives,
     in_each_state,
     iterate_settings,
     iterate_steps,
@@ -61,13 +62,11 @@ def _new_environments(probe: CheckProbe) -> Iterator[tuple[EnvDriver]]:
 
 def _resets(probe: CheckProbe) -> Iterator[tuple[EnvDriver, StateView, Any]]:
     """Yield (environment, its state before, what reset gave) for a first and a second reset, in every size, with two seeds."""
-    for small in iterate_settings(probe):
-        for seed in SEEDS:
-            drive = EnvDriver(probe, small)
-            for again in range(2):
-                before = drive.view()
-                yield drive, before, drive.reset(seed=seed + again)
-                drive.call("step")
+    for drive, seed in drives(probe):
+        for again in range(2):
+            before = drive.view()
+            yield drive, before, drive.reset(seed=seed + again)
+            drive.call("step")
 
 
 # --------------------------------------------------------------------------------- what an attribute must be afterwards
@@ -335,11 +334,11 @@ def step_leaves_a_state_of_the_episode(step: ObservedStep) -> str | None:
 def the_same_seed_and_actions_give_the_same_episode(probe: CheckProbe) -> str | None:
     for small in iterate_settings(probe):
         for seed in SEEDS:
-            drives = [EnvDriver(probe, small) for _ in range(2)]
-            for drive in drives:
+            pair = [EnvDriver(probe, small) for _ in range(2)]
+            for drive in pair:
                 drive.reset(seed=seed)
-            for action in samples(drives[0].env.action_space, SHORT):
-                one, other = (drive.step(action)[:4] for drive in drives)
+            for action in samples(pair[0].env.action_space, SHORT):
+                one, other = (drive.step(action)[:4] for drive in pair)
                 if not is_identical(one, other):
                     return f"one environment gives {shorten(one)}, another {shorten(other)}"
                 if one[2] or one[3]:

@@ -153,15 +153,9 @@ def _iterate_small_settings(probe: CheckProbe) -> Iterator[dict[str, Any]]:
             yield small
 
 
-def walk(drive: EnvDriver, seed: int, most: int) -> Iterator[tuple[StateView, Any, Any]]:
-    """Reset, then yield (view before, action, result) of each step until the episode ends or `most` are done."""
-    drive.reset(seed=seed)
-    for action in samples(drive.env.action_space, most):
-        before = drive.view()
-        result = drive.step(action)
-        yield before, action, result
-        if result[2] or result[3]:
-            return
+def drives(probe: CheckProbe) -> Iterator[tuple[EnvDriver, int]]:
+    """Yield a new environment with the seed to begin with: in every size, with two seeds."""
+    return ((EnvDriver(probe, small), seed) for small in iterate_settings(probe) for seed in SEEDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +168,20 @@ class ObservedStep:
     result: Any
 
 
+def walk(drive: EnvDriver, seed: int, most: int) -> Iterator[ObservedStep]:
+    """Reset, then yield each step until the episode ends or `most` are done."""
+    drive.reset(seed=seed)
+    for action in samples(drive.env.action_space, most):
+        before = drive.view()
+        result = drive.step(action)
+        yield ObservedStep(drive, before, action, result)
+        if result[2] or result[3]:
+            return
+
+
 def iterate_steps(probe: CheckProbe) -> Iterator[tuple[ObservedStep]]:
     """Yield every step of short walks, in every size, with two seeds."""
-    for small in iterate_settings(probe):
-        for seed in SEEDS:
-            drive = EnvDriver(probe, small)
-            for before, action, result in walk(drive, seed, SHORT):
-                yield (ObservedStep(drive, before, action, result),)
+    return ((step,) for drive, seed in drives(probe) for step in walk(drive, seed, SHORT))
 
 
 def _reaches(drive: EnvDriver, state: EnvironmentState, seed: int) -> bool:
@@ -192,23 +193,15 @@ def _reaches(drive: EnvDriver, state: EnvironmentState, seed: int) -> bool:
         if state is EnvironmentState.CLOSED:
             drive.close()
         return True
-    results = [result for _, _, result in walk(drive, seed, LONGEST)]
-    return AFTER_STEP[bool(results[-1][2]), bool(results[-1][3])] is state
-
-
-def _iterate_arrivals(probe: CheckProbe, state: EnvironmentState) -> Iterator[EnvDriver]:
-    for small in iterate_settings(probe):
-        for seed in SEEDS:
-            drive = EnvDriver(probe, small)
-            if _reaches(drive, state, seed):
-                yield drive
+    *_, last = walk(drive, seed, LONGEST)
+    return AFTER_STEP[bool(last.result[2]), bool(last.result[3])] is state
 
 
 def reach_each_state(probe: CheckProbe, *states: EnvironmentState) -> Iterator[tuple[EnvironmentState, EnvDriver]]:
     """Yield the smallest environment in each of `states` that can be reached; if none can, the check cannot tell."""
     arrived = False
     for state in states:
-        drive = next(_iterate_arrivals(probe, state), None)
+        drive = next((drive for drive, seed in drives(probe) if _reaches(drive, state, seed)), None)
         if drive is not None:
             arrived = True
             yield state, drive

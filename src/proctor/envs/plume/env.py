@@ -62,20 +62,14 @@ class StartCells:
         return (x if x < self.skip_from[y] else x + self.skip_to[y] - self.skip_from[y]), y
 
 
-def _chord(dy: int, radius: float) -> int:
-    """Return the largest dx with sqrt(dx^2 + dy^2) <= radius, or -1; judged by that very comparison."""
-    if abs(dy) > radius:
-        return -1
-    dx = int(sqrt(max(radius * radius - dy * dy, 0.0))) + 1
-    while dx >= 0 and not sqrt(dx * dx + dy * dy) <= radius:
-        dx -= 1
-    return dx
-
-
 def _cells_outside(grid: GridSize, source: Coordinates, radius: float) -> StartCells:
     before, skip_from, skip_to = [0], [], []
     for y in range(grid.height):
-        reach = _chord(y - source.y, radius)
+        # The largest dx with sqrt(dx^2 + dy^2) <= radius, judged by that very comparison; -1 if there is none.
+        dy = y - source.y
+        reach = int(sqrt(max(radius * radius - dy * dy, 0.0))) + 1 if abs(dy) <= radius else -1
+        while reach >= 0 and not sqrt(reach * reach + dy * dy) <= radius:
+            reach -= 1
         low = max(source.x - reach, 0) if reach >= 0 else grid.width
         high = min(source.x + reach + 1, grid.width) if reach >= 0 else grid.width
         skip_from.append(low)

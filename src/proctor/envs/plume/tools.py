@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from pydantic import Field
 
 from proctor.contracts.tools import ToolSafety, tool
+from proctor.envs.plume import sensors
 from proctor.envs.plume.actions import (
     ContinuousActions,
     DiscreteGridActions,
@@ -21,15 +22,6 @@ from proctor.envs.plume.actions import (
     RunTumbleActions,
 )
 from proctor.envs.plume.models import PlumeAction, PlumeObservation
-from proctor.envs.plume.sensors import (
-    AntennaePair,
-    BinaryHitSensor,
-    ConcentrationSensor,
-    DictSensor,
-    HistorySensor,
-    PoissonHitSensor,
-    WindSensor,
-)
 
 Describer: TypeAlias = Callable[[Any], str]
 """Turns what a sensor gave, a row of numbers or several by their names, into text."""
@@ -46,13 +38,13 @@ def _describe_any(sensor: Any, seen: Any) -> str:
     return f"The sensor reads {_format_numbers(seen)}."
 
 
-def _describe_history(sensor: HistorySensor, seen: Sequence[float]) -> str:
+def _describe_history(sensor: sensors.HistorySensor, seen: Sequence[float]) -> str:
     width = len(seen) // sensor.length
     rows = [_format_numbers(seen[start : start + width]) for start in range(0, len(seen), width)]
     return f"The last {sensor.length} readings, oldest first: {'; '.join(rows)}."
 
 
-def _describe_several(sensor: DictSensor, seen: Mapping[str, Any]) -> str:
+def _describe_several(sensor: sensors.DictSensor, seen: Mapping[str, Any]) -> str:
     return " ".join(f"{name}: {find_describer(sensor.sensors[name])(reading)}" for name, reading in seen.items())
 
 
@@ -61,17 +53,17 @@ def _format_numbers(row: Sequence[float]) -> str:
 
 
 DESCRIBERS: Final[Mapping[type, Callable[[Any, Any], str]]] = {
-    ConcentrationSensor: lambda sensor, seen: f"Concentration {seen[0]:.6g}, on a scale from 0 to 1.",
-    BinaryHitSensor: lambda sensor, seen: "There is odor here." if seen[0] else "There is no odor here.",
-    PoissonHitSensor: lambda sensor, seen: f"Odor hits in this step: {seen[0]:g}, of at most {sensor.most}.",
-    AntennaePair: lambda sensor, seen: (
+    sensors.ConcentrationSensor: lambda sensor, seen: f"Concentration {seen[0]:.6g}, on a scale from 0 to 1.",
+    sensors.BinaryHitSensor: lambda sensor, seen: "There is odor here." if seen[0] else "There is no odor here.",
+    sensors.PoissonHitSensor: lambda sensor, seen: f"Odor hits in this step: {seen[0]:g}, of at most {sensor.most}.",
+    sensors.AntennaePair: lambda sensor, seen: (
         f"Concentration {seen[0]:.6g} at the left antenna, {seen[1]:.6g} at the right one, on a scale from 0 to 1."
     ),
-    WindSensor: lambda sensor, seen: (
+    sensors.WindSensor: lambda sensor, seen: (
         f"The wind blows {seen[0]:.6g} cells a step to the right (+x), {seen[1]:.6g} up (+y)."
     ),
-    HistorySensor: _describe_history,
-    DictSensor: _describe_several,
+    sensors.HistorySensor: _describe_history,
+    sensors.DictSensor: _describe_several,
 }
 """What each sensor of ours says."""
 
@@ -238,17 +230,13 @@ def make_tools(actions: Any, latest: Latest) -> SmellTools | None:
 
 def describe_rules(actions: Any, goal_radius: float, max_steps: int) -> str:
     """Return how far a move goes, where that is known, and how an episode ends."""
-    end = (
-        f"The episode ends when you are within {_format_cells(goal_radius)} of the source, which is your aim,"
-        f" or after {max_steps} steps."
-    )
-    return f"{_describe_stride(actions)} {end}".strip()
-
-
-def _describe_stride(actions: Any) -> str:
+    stride = ""
     if isinstance(actions, ContinuousActions):
-        return f"The full speed is {_format_cells(actions.max_speed)} a step."
-    return f"A move goes {_format_cells(actions.step_size)} a step." if type(actions) in TOOLS else ""
+        stride = f"The full speed is {_format_cells(actions.max_speed)} a step. "
+    elif type(actions) in TOOLS:
+        stride = f"A move goes {_format_cells(actions.step_size)} a step. "
+    goal = f"within {_format_cells(goal_radius)} of the source, which is your aim"
+    return f"{stride}The episode ends when you are {goal}, or after {max_steps} steps."
 
 
 def _format_cells(count: float) -> str:

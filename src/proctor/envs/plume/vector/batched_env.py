@@ -14,19 +14,12 @@ from numpy.typing import NDArray
 
 from proctor.contracts.components import ObservationModel
 from proctor.contracts.spatial import Coordinates, GridSize, normalize_heading
+from proctor.envs.plume import sensors
 from proctor.envs.plume.actions import DiscreteGridActions, EightDirectionActions, OrientedGridActions
 from proctor.envs.plume.config import ComponentKind
 from proctor.envs.plume.env import PlumeSearchEnv, start_cells
 from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume, PuffPlume
 from proctor.envs.plume.rewards import ShapedReward, SparseGoalReward, StepPenaltyReward
-from proctor.envs.plume.sensors import (
-    AntennaePair,
-    BinaryHitSensor,
-    ConcentrationSensor,
-    DictSensor,
-    PoissonHitSensor,
-    WindSensor,
-)
 from proctor.envs.plume.vector import kernels
 from proctor.envs.plume.vector.kernels import RULES
 from proctor.envs.vector.batched_env import (
@@ -139,10 +132,9 @@ _FIELDS: Final[Mapping[type, Callable[[Any, int], BatchedField]]] = {
 
 def make_batched_field(plume: object, num_envs: int) -> BatchedField:
     """Return the field of `num_envs` sub-environments."""
-    make = _FIELDS.get(type(plume))
-    if make is None:
+    if type(plume) not in _FIELDS:
         raise no_batch_form_error(plume, _FIELDS)
-    return make(plume, num_envs)
+    return _FIELDS[type(plume)](plume, num_envs)
 
 
 class SensorInputs:
@@ -166,24 +158,22 @@ class SensorInputs:
         return out
 
 
-def _see_concentration(sensor: ConcentrationSensor, senses: SensorInputs) -> NDArray[Any]:
+def _see_concentration(sensor: sensors.ConcentrationSensor, senses: SensorInputs) -> NDArray[Any]:
     return senses.concentration(np.float32).reshape(-1, 1)
 
 
-def _see_hits(sensor: BinaryHitSensor, senses: SensorInputs) -> NDArray[Any]:
-    out = np.empty(senses.num_envs, np.int8)
-    kernels.threshold_hits(senses.concentration(), sensor.threshold, out)
-    return out.reshape(-1, 1)
+def _see_hits(sensor: sensors.BinaryHitSensor, senses: SensorInputs) -> NDArray[Any]:
+    return (senses.concentration() >= sensor.threshold).view(np.int8).reshape(-1, 1)
 
 
-def _see_poisson(sensor: PoissonHitSensor, senses: SensorInputs) -> NDArray[Any]:
+def _see_poisson(sensor: sensors.PoissonHitSensor, senses: SensorInputs) -> NDArray[Any]:
     out = np.empty(senses.num_envs, np.float32)
     concentration = senses.concentration()
     kernels.poisson_hits(concentration, senses.seeds[2], senses.cells[2], sensor.rate, sensor.most, sensor.channel, out)
     return out.reshape(-1, 1)
 
 
-def _see_antennae(sensor: AntennaePair, senses: SensorInputs) -> NDArray[Any]:
+def _see_antennae(sensor: sensors.AntennaePair, senses: SensorInputs) -> NDArray[Any]:
     out = np.empty((2, senses.num_envs), np.float32)
     tips = np.empty((2, senses.num_envs), np.int32)
     for side, angle in enumerate((sensor.angle, -sensor.angle)):
@@ -194,18 +184,18 @@ def _see_antennae(sensor: AntennaePair, senses: SensorInputs) -> NDArray[Any]:
     return np.ascontiguousarray(out.T)
 
 
-def _see_wind(sensor: WindSensor, senses: SensorInputs) -> NDArray[Any]:
+def _see_wind(sensor: sensors.WindSensor, senses: SensorInputs) -> NDArray[Any]:
     wind: Floats = senses.field.wind  # type: ignore[assignment]  # the single environment has seen that there is wind
     return np.ascontiguousarray(np.clip(wind.T, -sensor.limit, sensor.limit), dtype=np.float32)
 
 
 _SENSORS: Final[Mapping[type, Callable[[Any, SensorInputs], Any]]] = {
-    ConcentrationSensor: _see_concentration,
-    BinaryHitSensor: _see_hits,
-    PoissonHitSensor: _see_poisson,
-    AntennaePair: _see_antennae,
-    WindSensor: _see_wind,
-    DictSensor: lambda sensor, senses: {name: observe(part, senses) for name, part in sensor.sensors.items()},
+    sensors.ConcentrationSensor: _see_concentration,
+    sensors.BinaryHitSensor: _see_hits,
+    sensors.PoissonHitSensor: _see_poisson,
+    sensors.AntennaePair: _see_antennae,
+    sensors.WindSensor: _see_wind,
+    sensors.DictSensor: lambda sensor, senses: {name: observe(part, senses) for name, part in sensor.sensors.items()},
 }
 
 
@@ -218,7 +208,7 @@ def check_sensor(sensor: object) -> None:
     """Raise a ComponentError if the sensor, or a part of it, has no batched form."""
     if type(sensor) not in _SENSORS:
         raise no_batch_form_error(sensor, _SENSORS)
-    for part in sensor.sensors.values() if isinstance(sensor, DictSensor) else ():
+    for part in sensor.sensors.values() if isinstance(sensor, sensors.DictSensor) else ():
         check_sensor(part)
 
 
@@ -236,16 +226,14 @@ _ACTIONS: Final[Mapping[type, Callable[[Any], dict[str, Any]]]] = {
     OrientedGridActions: lambda processor: {"turns": 1},
 }
 
-_REWARDS: Final = (SparseGoalReward, StepPenaltyReward)
-
 
 def _reward_rules(reward: Any) -> dict[str, Any]:
     shape: dict[str, Any] = {}
     if type(reward) is ShapedReward:
         shape = {"shaped": 1, "scale": reward.scale, "discount": reward.discount}
         reward = reward.inner
-    if type(reward) not in _REWARDS:
-        raise no_batch_form_error(reward, (*_REWARDS, ShapedReward))
+    if type(reward) not in (SparseGoalReward, StepPenaltyReward):
+        raise no_batch_form_error(reward, (SparseGoalReward, StepPenaltyReward, ShapedReward))
     return {"reward_radius": reward.goal_radius, "at_goal": reward.at_goal, "elsewhere": reward.elsewhere, **shape}
 
 

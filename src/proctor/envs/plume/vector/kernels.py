@@ -324,13 +324,6 @@ def smell_table(cells: Any, table: Any, out: Any) -> None:
         out[i] = table[np.uint32(y[i]), np.uint32(x[i])]
 
 
-@compiled
-def threshold_hits(concentration: Any, threshold: Any, out: Any) -> None:
-    """Write where the concentration reaches the threshold."""
-    for i in range(out.size):
-        out[i] = concentration[i] >= threshold
-
-
 _poisson_count = compiled(poisson_count)
 
 
