@@ -122,8 +122,8 @@ class TestActionProcessorInterface:
 def positions_after(processor: ActionProcessor, *starts: tuple[int, int]) -> list[Coordinates]:
     """Return where every action leads from these cells of a grid of 10 x 10."""
     states = [AgentState(position=Coordinates(*cell), orientation=0.0) for cell in starts]
-    actions = list(members(processor.action_space))
-    return [processor.process_action(action, state, TEN).position for state in states for action in actions]
+    choices = list(members(processor.action_space))
+    return [processor.process_action(action, state, TEN).position for state in states for action in choices]
 
 
 def test_corner_actions(action_proc: ActionProcessor) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -35,7 +36,7 @@ from proctor.contracts.conformance import (
     check_clause,
     check_subject,
 )
-from proctor.contracts.conformance.report import CannotTell, CheckProbe, run_check, shorten
+from proctor.contracts.conformance.report import CannotTell, run_check, shorten
 from proctor.contracts.conformance.samples import RampField, is_identical, iterate_arrays, members, non_members, samples
 from proctor.contracts.lifecycle import EnvironmentState
 from proctor.contracts.spatial import Coordinates, GridSize
@@ -188,10 +189,9 @@ def test_an_environment_that_draws_no_arrays_cannot_show_one() -> None:
 
 
 def test_a_plume_that_fits_no_small_grid_is_checked_on_its_own() -> None:
-    plume = GaussianPlume(GridSize(6, 1), Coordinates(5, 0))
-    finding = check_clause("STEP-TERMINATE-GOAL", partial(PlumeSearchEnv, plume_model=plume))
+    make = partial(PlumeSearchEnv, plume_model=GaussianPlume(GridSize(6, 1), Coordinates(5, 0)))
 
-    assert finding.verdict is ClauseVerdict.KEPT
+    assert check_clause("STEP-TERMINATE-GOAL", make).verdict is ClauseVerdict.KEPT
 
 
 def test_a_long_walk_is_told_in_short() -> None:
@@ -209,10 +209,7 @@ def test_a_long_walk_is_told_in_short() -> None:
 # --------------------------------------------------------------------------------------------- whatever code raises
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_subject_that_cannot_even_be_made_breaks_every_clause(name: str) -> None:
-    def make() -> Any:
-        raise ZeroDivisionError("no subject")
-
-    finding = check_clause(name, make)
+    finding = check_clause(name, Mock(side_effect=ZeroDivisionError("no subject")))
 
     assert (finding.verdict, finding.reason) == (ClauseVerdict.BROKEN, "make(): raised ZeroDivisionError: no subject")
 
@@ -221,10 +218,7 @@ def test_a_subject_that_cannot_even_be_made_breaks_every_clause(name: str) -> No
     "absent", [MissingExtraError("a window", package="pygame", extra="human"), DependencyNotInstalled("no pygame")]
 )
 def test_a_missing_dependency_is_no_breach(absent: Exception) -> None:
-    def make() -> Any:
-        raise absent
-
-    finding = check_clause("ENV-I1", make)
+    finding = check_clause("ENV-I1", Mock(side_effect=absent))
 
     assert finding.verdict is ClauseVerdict.NOT_CHECKABLE
     assert finding.reason == f"a dependency is not installed: {absent}"
@@ -243,14 +237,8 @@ def test_a_warning_is_no_breach_even_where_warnings_are_errors() -> None:
 
 @given(st.text())
 def test_whatever_a_check_raises_becomes_a_finding(words: str) -> None:
-    def raises(probe: CheckProbe) -> Any:
-        raise RuntimeError(words)
-
-    def tells_nothing(probe: CheckProbe) -> Any:
-        raise CannotTell(words)
-
-    broken = run_check(CLAUSES["ENV-I1"], raises, object)
-    silent = run_check(CLAUSES["ENV-I1"], tells_nothing, object)
+    broken = run_check(CLAUSES["ENV-I1"], Mock(side_effect=RuntimeError(words)), object)
+    silent = run_check(CLAUSES["ENV-I1"], Mock(side_effect=CannotTell(words)), object)
 
     assert broken.verdict is ClauseVerdict.BROKEN
     assert len(broken.reason) <= 400
@@ -425,7 +413,7 @@ def test_pytest_collects_a_users_subclass_and_never_the_suite_itself(tmp_path: P
         textwrap.dedent(
             """
             from proctor.contracts.conformance import ActionProcessorSuite
-            from proctor.envs.plume.actions import actions.OrientedGridActions
+            from proctor.envs.plume import actions
 
             class TestMine(ActionProcessorSuite):
                 def make(self):

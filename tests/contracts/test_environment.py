@@ -45,15 +45,13 @@ class Plain(Environment[Push, Seen, Where]):
 
 
 class Async(Environment[Push, Seen, Where]):
+    state = Plain.state
+
     async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Seen:
         return Seen(angle=0.0)
 
     async def step(self, action: Push) -> Seen:
         return Seen(angle=action.force, reward=1.0)
-
-    @property
-    def state(self) -> Where:
-        return Where()
 
     async def close(self) -> None:
         """Close."""

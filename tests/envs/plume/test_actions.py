@@ -16,28 +16,20 @@ from hypothesis import strategies as st
 
 from proctor.contracts.components import ActionProcessor
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
-from proctor.envs.plume.actions import (
-    ContinuousActions,
-    DiscreteGridActions,
-    EightDirectionActions,
-    OrientedGridActions,
-    RunTumbleActions,
-    clamp_to_grid,
-    move_along,
-)
+from proctor.envs.plume import actions
 from proctor.errors import ValidationError
 
 FOUR = {0: (0, 1), 1: (1, 0), 2: (0, -1), 3: (-1, 0)}
 EIGHT = dict(enumerate([(0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1), (0, 0)]))
-COMPASS = {DiscreteGridActions: FOUR, EightDirectionActions: EIGHT}
+COMPASS = {actions.DiscreteGridActions: FOUR, actions.EightDirectionActions: EIGHT}
 
 DISCRETE: dict[str, Callable[[], ActionProcessor]] = {
-    "discrete": DiscreteGridActions,
-    "discrete, two cells": lambda: DiscreteGridActions(step_size=2),
-    "eight": EightDirectionActions,
-    "oriented": OrientedGridActions,
-    "run and tumble": RunTumbleActions,
-    "run and tumble, seven headings": lambda: RunTumbleActions(n_headings=7, step_size=3),
+    "discrete": actions.DiscreteGridActions,
+    "discrete, two cells": lambda: actions.DiscreteGridActions(step_size=2),
+    "eight": actions.EightDirectionActions,
+    "oriented": actions.OrientedGridActions,
+    "run and tumble": actions.RunTumbleActions,
+    "run and tumble, seven headings": lambda: actions.RunTumbleActions(n_headings=7, step_size=3),
 }
 every_discrete_processor = pytest.mark.parametrize("make", DISCRETE.values(), ids=DISCRETE)
 
@@ -69,7 +61,7 @@ def within(grid: GridSize, x: int, y: int) -> Coordinates:
 @given(place=places(), step_size=st.integers(1, 4), data=st.data())
 @settings(max_examples=60)
 def test_a_compass_move_is_its_direction_times_the_step_clamped_to_the_grid(
-    kind: type[DiscreteGridActions | EightDirectionActions],
+    kind: type[actions.DiscreteGridActions | actions.EightDirectionActions],
     place: tuple[GridSize, AgentState],
     step_size: int,
     data: st.DataObject,
@@ -86,14 +78,14 @@ def test_a_compass_move_is_its_direction_times_the_step_clamped_to_the_grid(
 
 
 def test_the_same_move_on_the_same_grid_gives_the_same_cell_object_whoever_makes_it() -> None:
-    first = DiscreteGridActions().process_action(1, AgentState(Coordinates(3, 3)), GridSize(9, 9))
-    second = DiscreteGridActions().process_action(1, AgentState(Coordinates(3, 3)), GridSize(9, 9))
+    first = actions.DiscreteGridActions().process_action(1, AgentState(Coordinates(3, 3)), GridSize(9, 9))
+    second = actions.DiscreteGridActions().process_action(1, AgentState(Coordinates(3, 3)), GridSize(9, 9))
 
     assert first.position is second.position
 
 
 def test_a_processor_can_go_from_grid_to_grid() -> None:
-    processor = EightDirectionActions()
+    processor = actions.EightDirectionActions()
     corner = AgentState(Coordinates(1, 1))
 
     moved = [processor.process_action(1, corner, GridSize(side, side)).position for side in (2, 3, 400, 2)]
@@ -102,7 +94,7 @@ def test_a_processor_can_go_from_grid_to_grid() -> None:
 
 
 def test_a_used_processor_pickles_small_and_goes_on() -> None:
-    processor = DiscreteGridActions(step_size=2)
+    processor = actions.DiscreteGridActions(step_size=2)
     processor.process_action(0, HERE, GridSize(200, 200))
 
     packed = pickle.dumps(processor)
@@ -122,8 +114,8 @@ def test_forward_moves_along_the_heading_with_cosine_and_sine_rounded(
 ) -> None:
     state = AgentState(Coordinates(4, 5), orientation)
 
-    oriented = OrientedGridActions().process_action(0, state, GRID)
-    tumbling = RunTumbleActions().process_action(0, state, GRID)
+    oriented = actions.OrientedGridActions().process_action(0, state, GRID)
+    tumbling = actions.RunTumbleActions().process_action(0, state, GRID)
 
     assert oriented.position == tumbling.position == Coordinates(*moved)
     assert oriented.orientation == orientation
@@ -131,14 +123,14 @@ def test_forward_moves_along_the_heading_with_cosine_and_sine_rounded(
 
 @given(orientation=st.floats(0, 359.99), step_size=st.integers(1, 50))
 def test_a_step_along_a_heading_is_within_half_a_cell_of_the_true_one(orientation: float, step_size: int) -> None:
-    dx, dy = move_along(orientation, step_size)
+    dx, dy = actions.move_along(orientation, step_size)
 
     assert abs(dx - step_size * math.cos(orientation / 180 * math.pi)) <= 0.5 + 1e-9
     assert abs(dy - step_size * math.sin(orientation / 180 * math.pi)) <= 0.5 + 1e-9
 
 
 def test_turns_are_ninety_degrees_left_and_right_and_do_not_move() -> None:
-    processor = OrientedGridActions()
+    processor = actions.OrientedGridActions()
     east = AgentState(Coordinates(4, 5), 0.0)
 
     left, right = (processor.process_action(action, east, GRID) for action in (1, 2))
@@ -149,7 +141,7 @@ def test_turns_are_ninety_degrees_left_and_right_and_do_not_move() -> None:
 
 @given(turns=st.lists(st.sampled_from([1, 2]), max_size=20), start=st.sampled_from([0.0, 90.0, 10.0, 350.0]))
 def test_turns_add_up_to_the_whole_angle(turns: list[int], start: float) -> None:
-    processor = OrientedGridActions()
+    processor = actions.OrientedGridActions()
     state = AgentState(Coordinates(0, 0), start)
     for action in turns:
         state = processor.process_action(action, state, GRID)
@@ -160,14 +152,14 @@ def test_turns_add_up_to_the_whole_angle(turns: list[int], start: float) -> None
 def test_a_turn_that_rounds_up_to_a_full_circle_faces_east() -> None:
     almost_north = AgentState(Coordinates(4, 5), math.nextafter(90.0, 0.0))
 
-    turned = OrientedGridActions().process_action(2, almost_north, GRID)
+    turned = actions.OrientedGridActions().process_action(2, almost_north, GRID)
 
     assert 0.0 <= turned.orientation < 360.0
 
 
 @pytest.mark.parametrize("n_headings", [2, 3, 7, 8, 360])
 def test_a_tumble_faces_its_heading_whatever_the_one_before(n_headings: int) -> None:
-    processor = RunTumbleActions(n_headings=n_headings)
+    processor = actions.RunTumbleActions(n_headings=n_headings)
 
     faced = [processor.process_action(action, HERE, GRID).orientation for action in range(1, n_headings + 1)]
 
@@ -184,7 +176,7 @@ def test_a_tumble_faces_its_heading_whatever_the_one_before(n_headings: int) -> 
 def test_a_velocity_moves_by_its_product_with_the_speed_rounded_half_to_even(
     vx: float, vy: float, max_speed: float
 ) -> None:
-    processor = ContinuousActions(max_speed=max_speed)
+    processor = actions.ContinuousActions(max_speed=max_speed)
     state = AgentState(Coordinates(50, 50))
     way = [round(Fraction(v) * Fraction(max_speed)) for v in (vx, vy)]
 
@@ -196,8 +188,8 @@ def test_a_velocity_moves_by_its_product_with_the_speed_rounded_half_to_even(
 def test_half_a_cell_rounds_to_the_even_one() -> None:
     state = AgentState(Coordinates(4, 5))
 
-    slow = ContinuousActions(max_speed=1.0).process_action((0.5, -0.5), state, GRID)
-    fast = ContinuousActions(max_speed=3.0).process_action((0.5, -0.5), state, GRID)
+    slow = actions.ContinuousActions(max_speed=1.0).process_action((0.5, -0.5), state, GRID)
+    fast = actions.ContinuousActions(max_speed=3.0).process_action((0.5, -0.5), state, GRID)
 
     assert slow.position == Coordinates(4, 5)
     assert fast.position == Coordinates(6, 3)
@@ -221,7 +213,7 @@ def test_an_integer_of_any_kind_within_range_is_a_discrete_action(
 
 @pytest.mark.parametrize("action", [np.uint64(0), Compass.UP])  # the space itself is stricter
 def test_an_unsigned_word_and_an_int_enum_member_are_discrete_actions(action: Any) -> None:
-    processor = DiscreteGridActions()
+    processor = actions.DiscreteGridActions()
 
     after = processor.process_action(action, HERE, GRID)
 
@@ -285,7 +277,7 @@ VELOCITIES: list[Any] = [
 
 @pytest.mark.parametrize("action", VELOCITIES, ids=repr)
 def test_a_pair_of_real_numbers_within_bounds_is_a_velocity(action: Any) -> None:
-    processor = ContinuousActions(max_speed=2.0)
+    processor = actions.ContinuousActions(max_speed=2.0)
 
     after = processor.process_action(action, HERE, GRID)
 
@@ -302,7 +294,7 @@ NO_VELOCITIES: list[Any] = [
 
 @pytest.mark.parametrize("action", NO_VELOCITIES, ids=repr)
 def test_anything_else_is_no_velocity(action: Any) -> None:
-    processor = ContinuousActions()
+    processor = actions.ContinuousActions()
 
     with pytest.raises(ValidationError) as caught:
         processor.process_action(action, HERE, GRID)
@@ -314,7 +306,7 @@ def test_anything_else_is_no_velocity(action: Any) -> None:
 
 @given(vx=st.floats(), vy=st.floats())
 def test_exactly_the_finite_pairs_within_bounds_are_velocities(vx: float, vy: float) -> None:
-    legal = ContinuousActions().validate_action([vx, vy])
+    legal = actions.ContinuousActions().validate_action([vx, vy])
 
     assert legal is (abs(vx) <= 1 and abs(vy) <= 1)
 
@@ -325,16 +317,21 @@ TURNED = {"step_size": 1, "n_actions": 7, "n_headings": 6}
 @pytest.mark.parametrize(
     ("processor", "kind", "parameters", "movement"),
     [
-        (DiscreteGridActions(2), "discrete_grid", {"step_size": 2, "n_actions": 4}, "cardinal_directions"),
+        (actions.DiscreteGridActions(2), "discrete_grid", {"step_size": 2, "n_actions": 4}, "cardinal_directions"),
         (
-            EightDirectionActions(),
+            actions.EightDirectionActions(),
             "eight_direction_stay",
             {"step_size": 1, "n_actions": 9},
             "eight_directions_plus_stay",
         ),
-        (OrientedGridActions(), "oriented_grid", {"step_size": 1, "n_actions": 3}, "forward_turn_left_turn_right"),
-        (ContinuousActions(max_speed=3), "continuous", {"max_speed": 3.0}, "velocity_control"),
-        (RunTumbleActions(n_headings=6), "run_tumble", TURNED, "run_or_turn_to_heading"),
+        (
+            actions.OrientedGridActions(),
+            "oriented_grid",
+            {"step_size": 1, "n_actions": 3},
+            "forward_turn_left_turn_right",
+        ),
+        (actions.ContinuousActions(max_speed=3), "continuous", {"max_speed": 3.0}, "velocity_control"),
+        (actions.RunTumbleActions(n_headings=6), "run_tumble", TURNED, "run_or_turn_to_heading"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -344,7 +341,12 @@ def test_the_metadata_say_type_parameters_and_movement_model(
     assert processor.get_metadata() == {"type": kind, "parameters": parameters, "movement_model": movement}
 
 
-BY_STEPS = (DiscreteGridActions, EightDirectionActions, OrientedGridActions, RunTumbleActions)
+BY_STEPS = (
+    actions.DiscreteGridActions,
+    actions.EightDirectionActions,
+    actions.OrientedGridActions,
+    actions.RunTumbleActions,
+)
 NO_SPEEDS = (0.49, 0, -2.0, math.nan, math.inf, "2", None, True, 1j, np.complex128(2), 10**400)
 
 
@@ -352,8 +354,8 @@ NO_SPEEDS = (0.49, 0, -2.0, math.nan, math.inf, "2", None, True, 1j, np.complex1
     ("kind", "name", "value"),
     [
         *((kind, "step_size", size) for kind in BY_STEPS for size in (0, -1, True, 1.0, "1", None)),
-        *((RunTumbleActions, "n_headings", count) for count in (1, 0, -3, True, 4.0, None)),
-        *((ContinuousActions, "max_speed", speed) for speed in NO_SPEEDS),
+        *((actions.RunTumbleActions, "n_headings", count) for count in (1, 0, -3, True, 4.0, None)),
+        *((actions.ContinuousActions, "max_speed", speed) for speed in NO_SPEEDS),
     ],
     ids=lambda value: getattr(value, "__name__", repr(value)[:20]),
 )
@@ -366,6 +368,6 @@ def test_an_option_out_of_range_is_refused_by_name(kind: Any, name: str, value: 
 def test_clamping_gives_the_nearest_cell_of_the_grid(x: int, y: int, width: int, height: int) -> None:
     grid = GridSize(width, height)
 
-    cell = clamp_to_grid(x, y, grid)
+    cell = actions.clamp_to_grid(x, y, grid)
 
     assert cell == within(grid, x, y)

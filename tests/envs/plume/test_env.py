@@ -599,16 +599,6 @@ def test_a_copy_stands_where_the_original_stood(before: EnvironmentState) -> Non
     assert twin.agent_state == env.agent_state
 
 
-def test_a_copy_does_not_follow_the_original() -> None:
-    env = begun(config={"observation": SENSORS["history"]})
-    twin = copy.deepcopy(env)
-
-    env.step(UP)
-
-    assert (twin.step_count, env.step_count) == (0, 1)
-    assert twin.agent_state != env.agent_state
-
-
 def test_a_pickle_is_small_whatever_the_grid() -> None:
     env = PlumeSearchEnv(grid_size=(250, 250))
     env.reset(seed=0)
@@ -660,16 +650,6 @@ def test_every_plume_has_a_picture_that_shows_the_step(film: str, plume: str, no
 
     assert first.shape == second.shape
     assert (first != second).any()
-
-
-def test_up_looks_up_in_the_picture() -> None:
-    env = small(source_location=(4, 6), config={"plume": {"type": "gaussian", "sigma": 1.5}}, render_mode="rgb_array")
-    env.reset(seed=0, options={"start": (0, 3)})
-
-    brightness = env.render().astype(int).sum(axis=(1, 2))
-
-    upper, lower = np.array_split(brightness, 2)
-    assert upper.sum() > 2 * lower.sum()
 
 
 @pytest.fixture
@@ -786,20 +766,13 @@ def test_a_scene_says_where_everything_is() -> None:
 def test_the_static_part_of_a_scene_stays_for_the_episode() -> None:
     env = begun(config={"plume": PLUMES["puffs"]})
     first = env.scene()
+    env.scene()["frame"]["trail"].clear()  # a scene is the caller's own
 
     env.step(RIGHT)
     second = env.scene()
 
     assert first["static"] == second["static"]
-    assert first["frame"] != second["frame"]
-
-
-def test_a_scene_is_the_caller_s_own() -> None:
-    env = begun()
-
-    env.scene()["frame"]["trail"].clear()
-
-    assert env.scene()["frame"]["trail"] == [[0, 0]]
+    assert second["frame"]["trail"] == [[0, 0], [1, 0]]
 
 
 def test_a_user_s_own_plume_is_searched_like_ours() -> None:

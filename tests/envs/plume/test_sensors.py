@@ -17,17 +17,9 @@ from hypothesis import strategies as st
 from proctor.contracts.chance import Chance, Stream
 from proctor.contracts.components import EnvState, ObservationModel, RecallingModel
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
+from proctor.envs.plume import sensors
 from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume, SteadyWind
-from proctor.envs.plume.sensors import (
-    AntennaePair,
-    BinaryHitSensor,
-    ConcentrationSensor,
-    DictSensor,
-    HistorySensor,
-    PoissonHitSensor,
-    WindSensor,
-    poisson_count,
-)
+from proctor.envs.plume.sensors import poisson_count
 from proctor.errors import ComponentError, ValidationError
 from tests.envs.plume.catalogue import OwnSensor
 
@@ -37,18 +29,22 @@ FIELD = AdvectedPlume(GRID, SOURCE, wind=(0.6, -0.2))
 GAUSSIAN = GaussianPlume(GRID, SOURCE, 4.0)
 
 SENSORS: dict[str, Callable[[], ObservationModel]] = {
-    "concentration": ConcentrationSensor,
-    "binary hit": BinaryHitSensor,
-    "poisson hits": PoissonHitSensor,
-    "antennae": AntennaePair,
-    "wind": WindSensor,
-    "history": lambda: HistorySensor(ConcentrationSensor()),
-    "history of a history": lambda: HistorySensor(HistorySensor(BinaryHitSensor(), 2), 3),
-    "dict": lambda: DictSensor(
-        {"odor": PoissonHitSensor(), "wind": WindSensor(), "past": HistorySensor(AntennaePair())}
+    "concentration": sensors.ConcentrationSensor,
+    "binary hit": sensors.BinaryHitSensor,
+    "poisson hits": sensors.PoissonHitSensor,
+    "antennae": sensors.AntennaePair,
+    "wind": sensors.WindSensor,
+    "history": lambda: sensors.HistorySensor(sensors.ConcentrationSensor()),
+    "history of a history": lambda: sensors.HistorySensor(sensors.HistorySensor(sensors.BinaryHitSensor(), 2), 3),
+    "dict": lambda: sensors.DictSensor(
+        {
+            "odor": sensors.PoissonHitSensor(),
+            "wind": sensors.WindSensor(),
+            "past": sensors.HistorySensor(sensors.AntennaePair()),
+        }
     ),
-    "history of a dict": lambda: HistorySensor(
-        DictSensor({"odor": ConcentrationSensor(), "hit": BinaryHitSensor()}), 2
+    "history of a dict": lambda: sensors.HistorySensor(
+        sensors.DictSensor({"odor": sensors.ConcentrationSensor(), "hit": sensors.BinaryHitSensor()}), 2
     ),
 }
 
@@ -72,19 +68,19 @@ def view(agent: AgentState, field: Any = FIELD, seed: int = 0, wind: SteadyWind 
 
 @given(agent=agents)
 def test_the_concentration_is_the_field_s_at_the_agent_s_cell(agent: AgentState) -> None:
-    observation = ConcentrationSensor().get_observation(view(agent))
+    observation = sensors.ConcentrationSensor().get_observation(view(agent))
 
     assert observation.dtype == np.float32
     assert observation.tolist() == [float(np.float32(FIELD.field_array[agent.position.y, agent.position.x]))]
 
 
 def test_the_default_sensor_s_space_is_the_contract_s() -> None:
-    assert ConcentrationSensor().observation_space == spaces.Box(0.0, 1.0, (1,), np.float32)
+    assert sensors.ConcentrationSensor().observation_space == spaces.Box(0.0, 1.0, (1,), np.float32)
 
 
 @given(agent=agents, threshold=st.floats(-1, 2))
 def test_a_hit_is_a_concentration_that_reaches_the_threshold(agent: AgentState, threshold: float) -> None:
-    observation = BinaryHitSensor(threshold).get_observation(view(agent))
+    observation = sensors.BinaryHitSensor(threshold).get_observation(view(agent))
 
     assert observation.dtype == np.int8
     assert observation.tolist() == [int(FIELD.sample(agent.position) >= threshold)]
@@ -112,7 +108,7 @@ def test_clean_air_has_no_hits_however_the_dice_fall() -> None:
 
 
 def test_hit_counts_have_the_mean_and_the_variance_of_a_poisson() -> None:
-    sensor = PoissonHitSensor(rate=3.0)
+    sensor = sensors.PoissonHitSensor(rate=3.0)
 
     counts = [float(sensor.get_observation(view(AgentState(SOURCE, 0.0, step), seed=9))[0]) for step in range(3000)]
 
@@ -125,7 +121,7 @@ def test_hit_counts_have_the_mean_and_the_variance_of_a_poisson() -> None:
 def test_the_hits_come_from_the_episode_s_chance_at_the_channel_and_the_step(
     agent: AgentState, seed: int, channel: int
 ) -> None:
-    sensor = PoissonHitSensor(rate=4.0, most=9, channel=channel)
+    sensor = sensors.PoissonHitSensor(rate=4.0, most=9, channel=channel)
 
     observation = sensor.get_observation(view(agent, seed=seed))
 
@@ -137,7 +133,8 @@ def test_sensors_on_different_channels_draw_differently() -> None:
     states = [view(AgentState(SOURCE, 0.0, step)) for step in range(40)]
 
     left, right = (
-        [PoissonHitSensor(channel=channel).get_observation(state).tolist() for state in states] for channel in (0, 1)
+        [sensors.PoissonHitSensor(channel=channel).get_observation(state).tolist() for state in states]
+        for channel in (0, 1)
     )
 
     assert left != right
@@ -147,7 +144,7 @@ def test_sensors_on_different_channels_draw_differently() -> None:
 def test_the_antennae_smell_at_their_tips_left_and_right_of_the_heading(
     agent: AgentState, reach: float, angle: float
 ) -> None:
-    observation = AntennaePair(reach, angle).get_observation(view(agent))
+    observation = sensors.AntennaePair(reach, angle).get_observation(view(agent))
 
     expected = []
     for side in (angle, -angle):
@@ -159,7 +156,7 @@ def test_the_antennae_smell_at_their_tips_left_and_right_of_the_heading(
 
 
 def test_the_antennae_turn_with_the_heading() -> None:
-    sensor = AntennaePair(reach=2.0, angle=90.0)
+    sensor = sensors.AntennaePair(reach=2.0, angle=90.0)
     beside = Coordinates(SOURCE.x, SOURCE.y - 2)
 
     east, west = (sensor.get_observation(view(AgentState(beside, turn), GAUSSIAN)).tolist() for turn in (0.0, 180.0))
@@ -170,7 +167,7 @@ def test_the_antennae_turn_with_the_heading() -> None:
 
 @given(speed=st.tuples(st.floats(-50, 50), st.floats(-50, 50)), limit=st.floats(0.001, 20))
 def test_the_wind_is_felt_clipped_to_the_limit(speed: tuple[float, float], limit: float) -> None:
-    sensor = WindSensor(limit)
+    sensor = sensors.WindSensor(limit)
 
     observation = sensor.get_observation(view(AgentState(SOURCE), wind=SteadyWind(speed)))
 
@@ -181,20 +178,20 @@ def test_the_wind_is_felt_clipped_to_the_limit(speed: tuple[float, float], limit
 
 def test_a_wind_sensor_without_wind_is_a_component_error() -> None:
     with pytest.raises(ComponentError, match="plume with wind"):
-        WindSensor().get_observation(view(AgentState(SOURCE), GAUSSIAN, wind=None))
+        sensors.WindSensor().get_observation(view(AgentState(SOURCE), GAUSSIAN, wind=None))
 
 
 @given(path=st.lists(agents, min_size=1, max_size=12), length=st.integers(1, 5))
 def test_a_history_is_the_last_observations_oldest_first_with_zeros_before_the_episode(
     path: list[AgentState], length: int
 ) -> None:
-    sensor = HistorySensor(AntennaePair(), length)
+    sensor = sensors.HistorySensor(sensors.AntennaePair(), length)
     memory = None
     observation = np.zeros(0, np.float32)
     for agent in path:
         observation, memory = sensor.observe(view(agent), memory)
 
-    seen = [AntennaePair().get_observation(view(agent)).tolist() for agent in path]
+    seen = [sensors.AntennaePair().get_observation(view(agent)).tolist() for agent in path]
     rows = ([[0.0, 0.0]] * length + seen)[-length:]
     assert observation.tolist() == [value for row in rows for value in row]
     assert observation.shape == (2 * length,)
@@ -202,7 +199,7 @@ def test_a_history_is_the_last_observations_oldest_first_with_zeros_before_the_e
 
 
 def test_a_history_reads_its_memory_from_the_state_when_asked_directly() -> None:
-    sensor = HistorySensor(ConcentrationSensor(), 2)
+    sensor = sensors.HistorySensor(sensors.ConcentrationSensor(), 2)
     _, memory = sensor.observe(view(AgentState(SOURCE)), None)
     state = view(AgentState(SOURCE))
     state["memory"] = memory
@@ -213,7 +210,7 @@ def test_a_history_reads_its_memory_from_the_state_when_asked_directly() -> None
 
 def test_a_history_s_space_holds_the_zeros_before_the_episode() -> None:
     never_zero = OwnSensor(spaces.Box(5.0, 9.0, (1,), np.float64), np.array([7.0]))
-    sensor = HistorySensor(never_zero, 3)
+    sensor = sensors.HistorySensor(never_zero, 3)
 
     observation = sensor.get_observation(view(AgentState(SOURCE)))
 
@@ -222,7 +219,7 @@ def test_a_history_s_space_holds_the_zeros_before_the_episode() -> None:
 
 
 def test_a_history_inside_a_history_remembers_too() -> None:
-    sensor = HistorySensor(HistorySensor(BinaryHitSensor(0.9), 2), 2)
+    sensor = sensors.HistorySensor(sensors.HistorySensor(sensors.BinaryHitSensor(0.9), 2), 2)
     _, memory = sensor.observe(view(AgentState(SOURCE)), None)
 
     observation, _ = sensor.observe(view(AgentState(Coordinates(0, 0))), memory)
@@ -231,7 +228,9 @@ def test_a_history_inside_a_history_remembers_too() -> None:
 
 
 def test_a_dict_has_each_sensor_s_observation_and_remembers_for_those_that_recall() -> None:
-    sensor = DictSensor({"past": HistorySensor(ConcentrationSensor(), 2), "hit": BinaryHitSensor()})
+    sensor = sensors.DictSensor(
+        {"past": sensors.HistorySensor(sensors.ConcentrationSensor(), 2), "hit": sensors.BinaryHitSensor()}
+    )
     _, memory = sensor.observe(view(AgentState(SOURCE)), None)
 
     observation, _ = sensor.observe(view(AgentState(SOURCE)), memory)
@@ -248,26 +247,26 @@ def test_only_sensors_with_a_memory_recall() -> None:
 
 
 def test_a_dict_within_a_dict_is_refused() -> None:
-    inner = DictSensor({"odor": ConcentrationSensor()})
+    inner = sensors.DictSensor({"odor": sensors.ConcentrationSensor()})
 
     with pytest.raises(ValidationError, match="one level") as caught:
-        DictSensor({"outer": inner})
+        sensors.DictSensor({"outer": inner})
 
     assert caught.value.found == "outer"
 
 
 def test_a_history_of_what_has_no_flat_form_is_refused() -> None:
     with pytest.raises(ValidationError, match="history"):
-        HistorySensor(OwnSensor(spaces.Sequence(spaces.Discrete(3))))
+        sensors.HistorySensor(OwnSensor(spaces.Sequence(spaces.Discrete(3))))
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        (BinaryHitSensor, "threshold", math.nan), (BinaryHitSensor, "threshold", True), (PoissonHitSensor, "rate", 0.0),
-        (PoissonHitSensor, "rate", 701), (PoissonHitSensor, "most", 0), (PoissonHitSensor, "channel", -1),
-        (AntennaePair, "reach", 0.0), (AntennaePair, "angle", math.inf), (WindSensor, "limit", 0.0),
-        (WindSensor, "limit", "1"), *((partial(HistorySensor, BinaryHitSensor()), "length", n) for n in (0, -1, True, 1.5)),
+        (sensors.BinaryHitSensor, "threshold", math.nan), (sensors.BinaryHitSensor, "threshold", True), (sensors.PoissonHitSensor, "rate", 0.0),
+        (sensors.PoissonHitSensor, "rate", 701), (sensors.PoissonHitSensor, "most", 0), (sensors.PoissonHitSensor, "channel", -1),
+        (sensors.AntennaePair, "reach", 0.0), (sensors.AntennaePair, "angle", math.inf), (sensors.WindSensor, "limit", 0.0),
+        (sensors.WindSensor, "limit", "1"), *((partial(sensors.HistorySensor, sensors.BinaryHitSensor()), "length", n) for n in (0, -1, True, 1.5)),
     ],
 )  # fmt: skip
 def test_an_option_out_of_range_is_refused_by_name(kind: Any, name: str, value: Any) -> None:
@@ -276,23 +275,25 @@ def test_an_option_out_of_range_is_refused_by_name(kind: Any, name: str, value: 
 
 
 def test_the_sensors_say_what_they_are() -> None:
-    metadata = DictSensor({"a": HistorySensor(PoissonHitSensor(2.0, 5, 1), 3), "b": AntennaePair()}).get_metadata()
+    metadata = sensors.DictSensor(
+        {"a": sensors.HistorySensor(sensors.PoissonHitSensor(2.0, 5, 1), 3), "b": sensors.AntennaePair()}
+    ).get_metadata()
 
     poisson = {"type": "poisson_hits", "parameters": {"rate": 2.0, "most": 5, "channel": 1}}
     history = {"type": "history", "parameters": {"sensor": poisson, "length": 3}}
     antennae = {"type": "antennae", "parameters": {"reach": 2.0, "angle": 45.0}}
     assert metadata == {"type": "dict", "parameters": {"sensors": {"a": history, "b": antennae}}}
-    assert ConcentrationSensor().get_metadata() == {"type": "concentration", "parameters": {}}
-    assert BinaryHitSensor(0.5).get_metadata() == {"type": "binary_hit", "parameters": {"threshold": 0.5}}
-    assert WindSensor().get_metadata()["parameters"] == {"limit": 10.0}
-    assert PoissonHitSensor().get_metadata()["parameters"] == {"rate": 5.0, "most": 20, "channel": 0}
-    assert WindSensor(3).get_metadata() == {"type": "wind", "parameters": {"limit": 3.0}}
+    assert sensors.ConcentrationSensor().get_metadata() == {"type": "concentration", "parameters": {}}
+    assert sensors.BinaryHitSensor(0.5).get_metadata() == {"type": "binary_hit", "parameters": {"threshold": 0.5}}
+    assert sensors.WindSensor().get_metadata()["parameters"] == {"limit": 10.0}
+    assert sensors.PoissonHitSensor().get_metadata()["parameters"] == {"rate": 5.0, "most": 20, "channel": 0}
+    assert sensors.WindSensor(3).get_metadata() == {"type": "wind", "parameters": {"limit": 3.0}}
 
 
 def test_a_history_or_a_dict_of_no_sensor_is_refused() -> None:
     with pytest.raises(ValidationError, match="needs sensors"):
-        DictSensor({})
+        sensors.DictSensor({})
     with pytest.raises(ComponentError, match="lacks observation_space"):
-        HistorySensor(None)  # type: ignore[arg-type]
+        sensors.HistorySensor(None)  # type: ignore[arg-type]
     with pytest.raises(ComponentError, match="lacks observation_space"):
-        DictSensor({"a": 3})  # type: ignore[dict-item]
+        sensors.DictSensor({"a": 3})  # type: ignore[dict-item]

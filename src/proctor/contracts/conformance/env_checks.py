@@ -11,17 +11,9 @@ from typing import Any, Final
 import gymnasium as gym
 import numpy as np
 
+from proctor.contracts import components
 from proctor.contracts.chance import SEED_LIMIT, Chance
-from proctor.contracts.components import (
-    REQUIRED_MEMBERS,
-    ActionProcessor,
-    ConcentrationField,
-    EnvState,
-    ObservationModel,
-    RecallingModel,
-    RewardFunction,
-    VaryingPlume,
-)
+from proctor.contracts.components import REQUIRED_MEMBERS, EnvState, RecallingModel
 from proctor.contracts.conformance.env_driver import (
     SEEDS,
     SHORT,
@@ -145,10 +137,10 @@ def refuses_a_part_without_its_members(probe: CheckProbe) -> str | None:
 @CHECKS.add("ENV-INIT-C4", _new_environments)
 def a_new_environment_has_all_its_parts(drive: EnvDriver) -> str | None:
     parts: dict[str, tuple[type, ...]] = {
-        "_action_proc": (ActionProcessor,),
-        "_obs_model": (ObservationModel,),
-        "_reward_fn": (RewardFunction,),
-        "_plume": (ConcentrationField, VaryingPlume),
+        "_action_proc": (components.ActionProcessor,),
+        "_obs_model": (components.ObservationModel,),
+        "_reward_fn": (components.RewardFunction,),
+        "_plume": (components.ConcentrationField, components.VaryingPlume),
     }
     wrong = [name for name, kinds in parts.items() if not isinstance(drive.get(name), kinds)]
     return f"{wrong[0]} is {shorten(drive.get(wrong[0]))}" if wrong else None

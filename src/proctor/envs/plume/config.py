@@ -112,8 +112,11 @@ def _read_values(source: EnvironmentConfig | Mapping[str, Any] | str | Path | No
         return {str(key): value for key, value in source.items()}
     if isinstance(source, str | Path):
         return _read_file(Path(source))
-    expected = "an EnvironmentConfig, a dict, or the path of a TOML or JSON file"
-    raise ValidationError("not a configuration", found=source, expected=expected, clause=_PARTS_CLAUSE)
+    raise _refusal("not a configuration", source, "an EnvironmentConfig, a dict, or the path of a TOML or JSON file")
+
+
+def _refusal(why: str, found: object, expected: str) -> ValidationError:
+    return ValidationError(why, found=found, expected=expected, clause=_PARTS_CLAUSE)
 
 
 _READERS = {".toml": tomllib.loads, ".json": json.loads}
@@ -122,19 +125,15 @@ _READERS = {".toml": tomllib.loads, ".json": json.loads}
 def _read_file(path: Path) -> dict[str, Any]:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise ValidationError(
-            "unknown configuration format", found=path.name, expected=" or ".join(_READERS), clause=_PARTS_CLAUSE
-        )
+        raise _refusal("unknown configuration format", path.name, " or ".join(_READERS))
     expected = f"a {path.suffix[1:].upper()} file"
     try:
         values = reader(read_small_text(path, expected=expected))
     except (ValueError, RecursionError) as problem:
         why = f"not a readable configuration: {str(problem).splitlines()[0]}"
-        raise ValidationError(why, found=path.name, expected=expected, clause=_PARTS_CLAUSE) from None
+        raise _refusal(why, path.name, expected) from None
     if not isinstance(values, dict):
-        raise ValidationError(
-            "not a configuration", found=path.name, expected="a table of settings", clause=_PARTS_CLAUSE
-        )
+        raise _refusal("not a configuration", path.name, "a table of settings")
     return values
 
 
