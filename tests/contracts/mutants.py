@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,24 +37,33 @@ FIVE = spaces.Discrete(5)
 
 
 # ---------------------------------------------------------------------------------------------------- environments
-def after(method: str, change: Callable[[Any], object]) -> type[PlumeSearchEnv]:
-    """Return an environment that does `change` to itself after each call of `method` that was accepted."""
+def wrapping(method: str, around: Callable[..., Any]) -> type[PlumeSearchEnv]:
+    """Return an environment whose `method` is `around(env, call, *arguments)`, where `call()` is the sound one."""
 
     def changed(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        result = getattr(PlumeSearchEnv, method)(self, *arguments, **keywords)
-        change(self)
-        return result
+        return around(self, partial(getattr(PlumeSearchEnv, method), self, *arguments, **keywords), *arguments)
 
     return type("Changed", (PlumeSearchEnv,), {method: changed})
 
 
+def after(method: str, change: Callable[[Any], object]) -> type[PlumeSearchEnv]:
+    """Return an environment that does `change` to itself after each call of `method` that was accepted."""
+    return wrapping(method, lambda env, call, *_: (call(), change(env))[0])
+
+
+def before(method: str, change: Callable[..., object]) -> type[PlumeSearchEnv]:
+    """Return an environment that does `change` to itself, given the arguments, before each call of `method`."""
+    return wrapping(method, lambda env, call, *arguments: (change(env, *arguments), call())[1])
+
+
 def answering(method: str, change: Callable[[Any, Any], Any]) -> type[PlumeSearchEnv]:
     """Return an environment whose `method` answers `change(env, result)`."""
+    return wrapping(method, lambda env, call, *_: change(env, call()))
 
-    def changed(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return change(self, getattr(PlumeSearchEnv, method)(self, *arguments, **keywords))
 
-    return type("Answering", (PlumeSearchEnv,), {method: changed})
+def instead(method: str, state: EnvironmentState, answer: Callable[[Any], Any]) -> type[PlumeSearchEnv]:
+    """Return an environment whose `method` does something else while in `state`."""
+    return wrapping(method, lambda env, call, *_: answer(env) if env._state is state else call())
 
 
 def lenient(name: str, is_good: Callable[[Any], bool]) -> type[PlumeSearchEnv]:
@@ -84,27 +94,6 @@ def begins(change: Callable[[Any], object]) -> type[PlumeSearchEnv]:
     mutant = after("__init__", change)
     mutant.__init__.__wrapped__ = PlumeSearchEnv.__init__  # type: ignore[attr-defined]  # for inspect.signature
     return mutant
-
-
-def instead(method: str, state: EnvironmentState, answer: Callable[..., Any]) -> type[PlumeSearchEnv]:
-    """Return an environment whose `method` does something else while in `state`."""
-
-    def changed(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if self._state is state:
-            return answer(self, *arguments, **keywords)
-        return getattr(PlumeSearchEnv, method)(self, *arguments, **keywords)
-
-    return type("Instead", (PlumeSearchEnv,), {method: changed})
-
-
-def before(method: str, change: Callable[..., object]) -> type[PlumeSearchEnv]:
-    """Return an environment that does `change` to itself, given the arguments, before each call of `method`."""
-
-    def changed(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        change(self, *arguments)
-        return getattr(PlumeSearchEnv, method)(self, *arguments, **keywords)
-
-    return type("Changing", (PlumeSearchEnv,), {method: changed})
 
 
 def _reopen(env: Any) -> None:
@@ -193,17 +182,16 @@ def _without(key: str) -> Callable[[Any], Any]:
 def misled(row: LifecycleTransition) -> type[PlumeSearchEnv]:
     """Return an environment that breaks one row of the lifecycle's table."""
     if row.target is None:
-        return instead(row.method, row.source, lambda self, *arguments, **keywords: None)
-    wrong = CREATED if row.target is not CREATED else READY
+        return instead(row.method, row.source, lambda env: None)
 
-    def changed(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        was = self._state
-        result = getattr(PlumeSearchEnv, row.method)(self, *arguments, **keywords)
-        if was is row.source and self._state is row.target:
-            self._state = wrong
+    def mislead(env: Any, call: Callable[[], Any], *_: Any) -> Any:
+        was = env._state
+        result = call()
+        if was is row.source and env._state is row.target:
+            env._state = CREATED if row.target is not CREATED else READY
         return result
 
-    return type("Misled", (PlumeSearchEnv,), {row.method: changed})
+    return wrapping(row.method, mislead)
 
 
 def _human_returns(env: Any, picture: Any) -> Any:
@@ -247,7 +235,7 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-RESET-C5": after("reset", sets(seed=5)),
     "ENV-RESET-C6": answering("reset", lambda env, result: (result[0], _without("episode")(result[1]))),
     "ENV-RESET-D1": answering("reset", lambda env, result: (np.array([1.0 / next(_tags)], np.float32), result[1])),
-    "ENV-STEP-P1": instead("step", TERMINATED, lambda self, action: None),
+    "ENV-STEP-P1": instead("step", TERMINATED, lambda env: None),
     "ENV-STEP-P2": TakesAnyAction,
     "ENV-STEP-C1": answering("step", lambda env, result: result[:4]),
     "ENV-STEP-C2": _tampered(0, lambda observation: observation + 2),
@@ -260,7 +248,7 @@ ENVIRONMENTS: dict[str, Make] = {
     "ENV-STEP-D1": _tampered(1, lambda reward: float(next(_tags))),
     "ENV-CLOSE-C1": type("StaysOpen", (PlumeSearchEnv,), {"close": lambda self: None}),
     "ENV-CLOSE-C2": before("close", _forget_window),
-    "ENV-CLOSE-C3": instead("step", CLOSED, lambda self, action: None),
+    "ENV-CLOSE-C3": instead("step", CLOSED, lambda env: None),
     "ENV-CLOSE-I1": before("close", _refuse_second_close),
     "ENV-RENDER-P1": instead("render", CREATED, lambda self: None),
     "ENV-RENDER-P2": instead("render", READY, lambda self: None),

@@ -99,15 +99,22 @@ BREEZE = np.array([0.5, -0.25], np.float32)
 WIND = (0.5, -0.25)
 
 
+NOSE, HIT = sensors.ConcentrationSensor(), np.array([1], np.int8)
+
+
 def row(*values: float) -> Any:
     return np.array(values, np.float32)
+
+
+def several(**parts: Any) -> sensors.DictSensor:
+    return sensors.DictSensor(parts)
 
 
 @pytest.mark.parametrize(
     ("model", "observation", "reading"),
     [
         (sensors.ConcentrationSensor(), row(0.75), SensorReading(0.75)),
-        (sensors.BinaryHitSensor(), np.array([1], np.int8), SensorReading(1.0)),
+        (sensors.BinaryHitSensor(), HIT, SensorReading(1.0)),
         (sensors.PoissonHitSensor(), row(3.0), SensorReading(3.0)),
         (sensors.AntennaePair(), row(0.25, 0.75), SensorReading(0.5)),
         (sensors.WindSensor(), BREEZE, SensorReading(None, WIND)),
@@ -115,21 +122,9 @@ def row(*values: float) -> Any:
         (sensors.HistorySensor(sensors.AntennaePair(), 2), row(9.0, 9.0, 0.0, 1.0), SensorReading(0.5)),
         (sensors.HistorySensor(sensors.BinaryHitSensor(), 2), row(1.0, 0.0), SensorReading(0.0)),
         (sensors.HistorySensor(sensors.WindSensor(), 2), row(9.0, 9.0, *WIND), SensorReading(None, WIND)),
-        (
-            sensors.DictSensor({"air": sensors.WindSensor(), "nose": sensors.ConcentrationSensor()}),
-            {"air": BREEZE, "nose": row(0.5)},
-            SensorReading(0.5, WIND),
-        ),
-        (
-            sensors.DictSensor({"nose": sensors.ConcentrationSensor(), "spare": sensors.BinaryHitSensor()}),
-            {"nose": row(0.5), "spare": np.array([1], np.int8)},
-            SensorReading(0.5),
-        ),
-        (
-            sensors.DictSensor({"past": sensors.HistorySensor(sensors.ConcentrationSensor(), 2)}),
-            {"past": row(0.25, 0.5)},
-            SensorReading(0.5),
-        ),
+        (several(air=sensors.WindSensor(), nose=NOSE), {"air": BREEZE, "nose": row(0.5)}, SensorReading(0.5, WIND)),
+        (several(nose=NOSE, spare=sensors.BinaryHitSensor()), {"nose": row(0.5), "spare": HIT}, SensorReading(0.5)),
+        (several(past=sensors.HistorySensor(NOSE, 2)), {"past": row(0.25, 0.5)}, SensorReading(0.5)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -177,8 +177,7 @@ def test_what_is_taken_fits_the_schema_and_makes_actions_that_the_environment_ta
 class Own:
     """Actions that nobody knows."""
 
-    def __init__(self) -> None:
-        self.action_space = spaces.Discrete(2)
+    action_space: spaces.Space[Any]
 
     def validate_action(self, action: Any) -> bool:
         return action in (0, 1)
@@ -190,28 +189,28 @@ class Own:
         return {"type": "own", "parameters": {}}
 
 
-def test_a_users_own_action_processor_is_driven_by_act() -> None:
-    environment = PlumeEnvironment(PlumeSearchEnv(action_processor=Own()))
-    box = environment.toolbox()
-    environment.reset(seed=1)
+@pytest.mark.parametrize(
+    ("space", "action", "text", "beyond"),
+    [
+        (spaces.Discrete(2), 1, b'{"action":1}', b'{"action":2}'),
+        (spaces.Box(-1, 1, (2,), np.float32), (0.5, 1.0), b'{"action":[0.5,1.0]}', b'{"action":[0.5,1.5]}'),
+    ],
+    ids=str,
+)
+def test_a_users_own_action_processor_is_driven_by_act(
+    space: spaces.Space[Any], action: Any, text: bytes, beyond: bytes
+) -> None:
+    own = Own()
+    own.action_space = space
+    box = PlumeEnvironment(PlumeSearchEnv(action_processor=own)).toolbox()
 
     assert [each.name for each in box.tools] == ["observe", "act"]
-    plan = box.plan("act", b'{"action": 1}')
-    assert plan == ToolPlan((PlumeAction(action=1),))
+    plan = box.plan("act", text)
     assert isinstance(plan, ToolPlan)
-    assert plan.actions[0].model_dump_json() == '{"action":1}'
-    environment.step(PlumeAction(action=1))
+    assert plan == ToolPlan((PlumeAction(action=action),))
+    assert plan.actions[0].model_dump_json().encode() == text
     with pytest.raises(ValidationError):
-        box.plan("act", b'{"action": 2}')
-
-
-def test_a_users_own_velocity_is_driven_by_act() -> None:
-    own = Own()
-    own.action_space = spaces.Box(-1, 1, (2,), np.float32)  # type: ignore[assignment]
-
-    plan = PlumeEnvironment(PlumeSearchEnv(action_processor=own)).toolbox().plan("act", b'{"action": [0.5, 1]}')
-
-    assert plan == ToolPlan((PlumeAction(action=(0.5, 1.0)),))
+        box.plan("act", beyond)
 
 
 class Listening(PlumeEnvironment):

@@ -30,7 +30,6 @@ from proctor.errors import ProctorError
 CHECKS: Final = CheckTable()
 
 
-# ------------------------------------------------------------------------------------------------------- invariants
 _MOST_CALLS: Final = 3
 _OPERATIONS: Final[dict[str, Callable[[EnvDriver], Any]]] = {
     "reset": lambda drive: drive.reset(seed=1),
@@ -128,7 +127,6 @@ def the_seed_is_none_or_in_range(moment: CallRecord) -> str | None:
     return None if sound else f"_seed is {shorten(seed)}"
 
 
-# --------------------------------------------------------------------------------------------- rules of the lifecycle
 def _find_wrong_state(drive: EnvDriver, row: LifecycleTransition) -> str | None:
     return drive.find_other("_state", row.target)
 

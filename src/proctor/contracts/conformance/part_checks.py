@@ -26,10 +26,10 @@ from proctor.contracts.conformance.samples import (
     ProcessorCall,
     RampField,
     is_identical,
+    iterate_agent_states,
     iterate_arrays,
     iterate_cells,
     iterate_env_states,
-    iterate_moves,
     iterate_steps,
     members,
     non_members,
@@ -64,47 +64,44 @@ _LARGE: Final = GridSize(10, 10)
 _CORNERS: Final = ((0, 0), (9, 0), (0, 9), (9, 9))
 _EDGES: Final = ((5, 0), (9, 5), (5, 9), (0, 5))
 
+Place = tuple[AgentState, GridSize]
 Question = tuple[Any, ProcessorCall]
 
 
-def _ask(probe: CheckProbe, calls: Callable[[gym.Space[Any]], Iterable[ProcessorCall]]) -> Iterator[Question]:
-    """Yield a processor with each of the calls for its action space."""
+def _ask(
+    probe: CheckProbe, places: Iterable[Place], choose: Callable[[gym.Space[Any]], Iterable[Any]] = members
+) -> Iterator[Question]:
+    """Yield a processor with a call for each place and each action that is chosen from its space."""
     processor = probe.make()
-    for call in calls(processor.action_space):
-        probe.doing = call
-        yield processor, call
+    choices = list(choose(processor.action_space))
+    for state, grid in places:
+        for action in choices:
+            call = ProcessorCall(action, state, grid)
+            probe.doing = call
+            yield processor, call
 
 
 def _moves(probe: CheckProbe) -> Iterator[Question]:
-    return _ask(probe, iterate_moves)
+    return _ask(probe, ((state, grid) for grid in GRIDS for state in iterate_agent_states(grid)))
 
 
 def _foreign_actions(probe: CheckProbe) -> Iterator[Question]:
-    origin = AgentState(Coordinates(0, 0))
-    return _ask(probe, lambda space: (ProcessorCall(action, origin, GridSize(1, 1)) for action in non_members(space)))
+    return _ask(probe, [(AgentState(Coordinates(0, 0)), GridSize(1, 1))], non_members)
 
 
 def _moves_off_the_grid(probe: CheckProbe) -> Iterator[Question]:
-    def calls(space: gym.Space[Any]) -> Iterator[ProcessorCall]:
-        return (
-            ProcessorCall(action, AgentState(Coordinates(x, y), degrees), grid)
-            for grid in GRIDS
-            for x, y in ((-3, 0), (0, -3), (grid.width + 2, 0), (0, grid.height + 2))
-            for degrees in (0.0, 90.0)
-            for action in members(space)
-        )
-
-    return _ask(probe, calls)
+    spots = ((x, y, grid) for grid in GRIDS for x, y in ((-3, 0), (0, -3), (grid.width + 2, 0), (0, grid.height + 2)))
+    return _ask(
+        probe, ((AgentState(Coordinates(x, y), degrees), grid) for x, y, grid in spots for degrees in (0.0, 90.0))
+    )
 
 
 def _moves_from(*spots: tuple[int, int]) -> Callable[[CheckProbe], Iterator[Question]]:
     """Return the moves from these cells of a large grid."""
-
-    def calls(space: gym.Space[Any]) -> Iterator[ProcessorCall]:
-        states = [AgentState(Coordinates(x, y), degrees) for x, y in spots for degrees in (0.0, 90.0, 180.0, 270.0)]
-        return (ProcessorCall(action, state, _LARGE) for state in states for action in members(space))
-
-    return lambda probe: _ask(probe, calls)
+    headings = (0.0, 90.0, 180.0, 270.0)
+    return lambda probe: _ask(
+        probe, ((AgentState(Coordinates(*spot), degrees), _LARGE) for spot in spots for degrees in headings)
+    )
 
 
 def _moves_everywhere(probe: CheckProbe) -> Iterator[Question]:

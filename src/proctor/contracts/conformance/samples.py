@@ -87,13 +87,6 @@ class ProcessorCall:
         return f"action {shorten(self.action)} at {where}"
 
 
-def iterate_moves(space: gym.Space[Any]) -> Iterator[ProcessorCall]:
-    """Yield every question of the small scope, the smallest grid first."""
-    actions = list(members(space))
-    states = ((state, grid) for grid in GRIDS for state in iterate_agent_states(grid))
-    return (ProcessorCall(action, state, grid) for state, grid in states for action in actions)
-
-
 class UniformWind:
     """A wind that is the same everywhere."""
 
