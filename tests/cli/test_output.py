@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 
 from proctor.cli import output as browser
 from proctor.cli.main import main
-from proctor.cli.output import BLOCK_BYTES, BROKEN_PIPE_EXIT, Output, encode_line, printable, standard_output
+from proctor.cli.output import (
+    BLOCK_BYTES,
+    BROKEN_PIPE_EXIT,
+    Output,
+    encode_line,
+    print_note,
+    printable,
+    standard_output,
+)
 from proctor.errors import ValidationError
 from tests.server.live_server import PATIENCE
 
@@ -197,3 +205,9 @@ def test_json_hides_the_same_signs_and_still_says_the_same(signs: str, text: str
 
     assert all(sign.isprintable() for sign in line.decode().removesuffix("\n"))
     assert json.loads(line) == {"rule": "E1", "reason": text + signs}
+
+
+def test_a_break_within_a_note_breaks_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_note("a\n\x1b[2Jb", "[c]", style="red")
+
+    assert capsys.readouterr() == ("", "a\\n\\x1b[2Jb\n[c]\n")

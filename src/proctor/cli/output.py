@@ -72,11 +72,11 @@ def make_app(about: str | None = None) -> typer.Typer:
     return typer.Typer(help=about, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-def print_note(text: str, *, style: str = "dim") -> None:
-    """Say something beside the result, on standard error."""
+def print_note(*lines: str, style: str = "dim") -> None:
+    """Say something beside the result, on standard error; a break within a line is shown as such and breaks nothing."""
     from rich.console import Console
 
-    shown = "\n".join(map(printable, text.split("\n")))
+    shown = "\n".join(map(printable, lines))
     Console(stderr=True, highlight=False, soft_wrap=True).print(shown, style=style, markup=False, emoji=False)
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from proctor.client.blocking import get_shared_loop
 from proctor.client.connection import Connection, ConnectionSettings
+from proctor.client.replies import encode_json
 from proctor.errors import ComponentError, StateError, ValidationError
 from proctor.models.arrays import PLAIN_KEYS, unpack_array
 from proctor.models.control import BatchReply, ObservationReply
@@ -103,10 +104,7 @@ def encode_value(codec: Codec, key: str, value: Any, encoding: Encoding) -> byte
 def encode_reset(given: dict[str, Any]) -> bytes:
     """Return the data of a reset; None says nothing, arrays are written as lists."""
     said = {key: value for key, value in given.items() if value is not None}
-    try:
-        return msgspec.json.encode(said, enc_hook=_array_to_list) if said else b""
-    except TypeError as problem:
-        raise ValidationError(f"this cannot be said in JSON: {problem}", expected="JSON values and arrays") from None
+    return encode_json(said, enc_hook=_array_to_list) if said else b""
 
 
 def _array_to_list(value: Any) -> Any:

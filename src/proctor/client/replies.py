@@ -8,6 +8,7 @@ Rule 3: where agents act as well, an episode moves on between two requests; it n
 Rule 4: a server's text is shown shortened; what does not fit a model is a ValidationError that names the place, never a guess.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -144,10 +145,10 @@ def encode_observation(seen: ObservationReply) -> bytes:
     )
 
 
-def encode_json(value: Any) -> bytes:
-    """Return a value as JSON, or a ValidationError."""
+def encode_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a value as JSON, or a ValidationError; `enc_hook` says what JSON itself cannot."""
     try:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(value, enc_hook=enc_hook)
     except TypeError as problem:
         raise ValidationError(f"this cannot be said in JSON: {problem}", expected="JSON values") from None
 

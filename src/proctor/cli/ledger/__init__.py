@@ -270,7 +270,7 @@ def export(
             said = WRITERS[form](Export(record, found, where, packets, shown.advance))
         _report_unread_files(record)
     if said:
-        print_note(said)
+        print_note(*said.split("\n"))
 
 
 @ledger.command()
@@ -291,7 +291,6 @@ def bundle(
     print_note(f"{found.rows:,} rows are in {out}; proctor ledger verify {out} --head {found.head}")
 
 
-# ---------------------------------------------------------------------------------------------------------------- prune
 MOST_NAMED: Final = 20
 """Of more episodes than that, the first are named."""
 
@@ -310,7 +309,7 @@ def prune(
     with Ledger.open(path) as record:
         found = _select_prunable(record, episodes or [], before)
         _report_unread_files(record)
-    print_note("\n".join(_describe_plan(found)), style="")
+    print_note(*_describe_plan(found), style="")
     if not found or dry_run:
         return
     if not yes:
