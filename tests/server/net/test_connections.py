@@ -43,7 +43,7 @@ class Later:
 
 
 def kept(most: int = 10, most_unauthenticated: int = 3) -> connections.Connections:
-    return connections.Connections(most, most_unauthenticated, connections.RefusalLog(LOG))
+    return connections.Connections(most, most_unauthenticated, connections.RefusalLog(LOG, Later()))
 
 
 def added(there: connections.Connections, count: int) -> list[Wire]:
@@ -319,19 +319,28 @@ def test_a_listener_leaves_file_descriptors_to_the_rest(
 
 
 def test_many_refusals_are_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    log = connections.RefusalLog(LOG, lambda: now)
+    later = Later()
+    log = connections.RefusalLog(LOG, later)
     with caplog.at_level(logging.INFO, LOG.name):
         for number in range(connections.MOST_LINES + 1234):
             log.write("refused %d", number, extra={"peer": "somebody"})
-        now = connections.LOG_SECONDS
-        for _ in range(connections.MOST_LINES + 1):
-            log.write("refused again")
+        [(seconds, _)] = later.waiting
+        later.pass_time()
 
-    assert (
-        caplog.messages
-        == [f"refused {number}" for number in range(connections.MOST_LINES)]
-        + ["refused again"] * connections.MOST_LINES
-    )
+    assert seconds == connections.LOG_SECONDS
+    assert caplog.messages[:-1] == [f"refused {number}" for number in range(connections.MOST_LINES)]
+    assert caplog.messages[-1] == "... and 1234 more refusals in the last 10 s"
     assert vars(caplog.records[0])["peer"] == "somebody"
-    assert [vars(record).get("left_out") for record in caplog.records] == [None] * 50 + [1234] + [None] * 49
+
+
+def test_a_few_refusals_need_no_count_and_the_next_ones_are_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    later = Later()
+    log = connections.RefusalLog(LOG, later)
+    with caplog.at_level(logging.INFO, LOG.name):
+        for _ in range(3):
+            for _ in range(connections.MOST_LINES):
+                log.write("refused")
+            later.pass_time()
+
+    assert caplog.messages == ["refused"] * (3 * connections.MOST_LINES)
+    assert later.waiting == []

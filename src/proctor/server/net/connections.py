@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from uvicorn.server import ServerState
 
-from proctor.access.limits import LogBudget, Throttle, TokenBucket
+from proctor.access.limits import Throttle, TokenBucket
 
 LOG: Final = logging.getLogger("proctor.server")
 MOST_OPEN_FILES: Final = 65536
@@ -38,6 +38,7 @@ FEWEST_OF_ONE_AGENT: Final = 4
 """One agent has an eighth of a listener's connections at most, but four are always its own: a client holds a stream besides its calls."""
 FEWEST: Final = 16
 MOST_LINES: Final = 50
+"""Refusals that are logged one by one in `LOG_SECONDS`; the rest of them is one line."""
 LOG_SECONDS: Final = 10.0
 REFUSALS_AT_ONCE: Final = 50
 REFUSALS_PER_SECOND: Final = 200.0
@@ -102,17 +103,31 @@ class SmallPieceCounter:
 
 
 class RefusalLog:
-    """Logs refusals: `MOST_LINES` at once, and as many more in `LOG_SECONDS`; a line says how many were left out before it."""
+    """Logs refusals: the first `MOST_LINES` in `LOG_SECONDS`, then how many more there were.
 
-    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+    `call_later` is the running event loop's unless another one is given.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, call_later: Callable[[float, Callable[[], None]], object] | None = None
+    ) -> None:
         self._logger = logger
-        self._budget = LogBudget(MOST_LINES / LOG_SECONDS, MOST_LINES, clock)
+        self._call_later = call_later
+        self._count = 0
 
     def write(self, message: str, *values: object, extra: Mapping[str, object] | None = None) -> None:
         """Log a refusal, or count it."""
-        fields = self._budget.take()
-        if fields is not None:
-            self._logger.info(message, *values, extra={**(extra or {}), **fields})
+        self._count += 1
+        if self._count == 1:
+            call_later = self._call_later or asyncio.get_running_loop().call_later
+            call_later(LOG_SECONDS, self._start_again)
+        if self._count <= MOST_LINES:
+            self._logger.info(message, *values, extra=extra)
+
+    def _start_again(self) -> None:
+        more, self._count = self._count - MOST_LINES, 0
+        if more > 0:
+            self._logger.info("... and %d more refusals in the last %d s", more, LOG_SECONDS)
 
 
 def make_refusal_pace(clock: Callable[[], float] = time.monotonic) -> Throttle:
