@@ -128,23 +128,22 @@ def test_a_session_that_was_being_closed_is_known(reason: str, closing: str | No
     assert history.closing == closing
 
 
-def test_the_first_reason_of_a_loss_stays() -> None:
-    lost = Failed(**AT, epoch=3, step=0, code="EXECUTION_ERROR", lost=True)
-
-    loss = read_history([RESET, lost, closed("lost")]).position.loss
+@pytest.mark.parametrize(
+    ("lost", "later", "code"),
+    [
+        (Failed(**AT, epoch=3, step=0, code="EXECUTION_ERROR", lost=True), closed("lost"), "EXECUTION_ERROR"),
+        (
+            SessionResumed(**AT, epoch=3, step=1, boot="b", server="1", lost="why"),
+            Failed(**AT, epoch=3, step=1, code="STEP_TIMEOUT", request="step", lost=True),
+            "EPISODE_LOST",
+        ),
+    ],
+)
+def test_the_first_reason_of_a_loss_stays(lost: Event, later: Event, code: str) -> None:
+    loss = read_history([RESET, lost, later]).position.loss
 
     assert loss is not None
-    assert loss.code == "EXECUTION_ERROR"
-
-
-def test_what_was_refused_because_of_a_loss_is_no_other_loss() -> None:
-    lost = SessionResumed(**AT, epoch=3, step=1, boot="b", server="1", lost="why")
-    refused = Failed(**AT, epoch=3, step=1, code="EPISODE_LOST", request="step", lost=True)
-
-    loss = read_history([RESET, lost, refused]).position.loss
-
-    assert loss is not None
-    assert loss.message == "why"
+    assert loss.code == code
 
 
 def test_an_episode_that_has_come_to_its_end_stays_as_it_is() -> None:
