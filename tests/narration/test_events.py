@@ -1,7 +1,5 @@
 """Events are told in words: who did what, and what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,6 @@ def told(events: Iterable[Event], **options: Any) -> list[TimelineEntry]:
     return list(timeline_entries(rows(events), Narrator(), **options))
 
 
-# ----------------------------------------------------------------------------------------------------------- the story
 def test_an_orchestrators_episode_is_told() -> None:
     began, up, right, over, _ = told(free())
 
@@ -200,7 +197,6 @@ def test_a_step_without_a_reward_says_so() -> None:
     assert entry.result == "no reward"
 
 
-# ------------------------------------------------------------------------------------------------------------- actions
 def test_actions_are_called_as_the_environments_call_them() -> None:
     assert PLUME_ACTIONS["discrete_grid"] == FOUR
     assert PLUME_ACTIONS["eight_direction_stay"] == EIGHT
@@ -247,7 +243,6 @@ def test_an_action_of_a_typed_environment_is_told_as_it_is() -> None:
     assert action_describer(None)(Raw(b'{"speed":2,"turn":"left"}')) == "{speed: 2, turn: left}"
 
 
-# ------------------------------------------------------------------------------------------------------------- packets
 def test_every_packet_of_an_episode_says_what_matters() -> None:
     words = [
         describe_packet(str(getattr(each, "record", None) or each.kind), Raw(each.line())) for each in conforming()

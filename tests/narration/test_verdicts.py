@@ -1,7 +1,5 @@
 """Every event, kind and state has words, a refusal is told in a few of them, and an explanation says what table and verdict say."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

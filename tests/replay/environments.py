@@ -1,7 +1,5 @@
 """Environments that can or cannot be replayed; a target names a member of this file."""
 
-from __future__ import annotations
-
 import os
 from itertools import count
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Ledgers of governed episodes: an agent that follows the protocol, breaks it now and then, and acts at random."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator

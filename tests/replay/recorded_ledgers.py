@@ -1,7 +1,5 @@
 """Ledgers of real sessions, for tests that replay them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A batch replays as a whole, and each of its sub-episodes alone with the single environment."""
 
-from __future__ import annotations
-
 from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,6 @@ def differences(rows: list[Row]) -> list[tuple[int, Difference]]:
     return [(each.step, found) for each in replay_rows(first, rows) for found in each.differences]
 
 
-# ------------------------------------------------------------------------------------------------- as a whole
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("target", SMALL)
 @pytest.mark.parametrize(("infos", "encoding"), [(True, Encoding()), (False, Encoding(True, True))])
@@ -142,7 +139,6 @@ def test_a_batch_of_more_environments_than_a_server_serves_is_not_made(tmp_path:
         assert caught.value.found == MOST_ENVS + 1
 
 
-# ------------------------------------------------------------------------------------------------- sub-episodes
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("target", OURS)
 def test_every_sub_episode_is_listed_and_none_overlap(tmp_path: Path, target: str, mode: str) -> None:
@@ -188,7 +184,6 @@ def test_a_session_of_one_environment_has_no_sub_episodes(tmp_path: Path) -> Non
         list(replay_sub_episodes(rows))
 
 
-# ------------------------------------------------------------------------------------------------- alone
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("target", OURS)
 @pytest.mark.parametrize(("infos", "encoding"), [(True, Encoding()), (False, Encoding(True))])

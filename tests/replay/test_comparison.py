@@ -1,7 +1,5 @@
 """Two JSON texts are the same, or it is said where they part."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

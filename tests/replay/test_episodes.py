@@ -1,7 +1,5 @@
 """Episodes of both environments, in every form, replay in another process without one differing digest."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Any step can be looked at again, and left in another direction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

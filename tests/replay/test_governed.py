@@ -1,7 +1,5 @@
 """Governed episodes replay like any other, and what was judged in them is judged again in the same way."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

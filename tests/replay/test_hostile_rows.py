@@ -1,7 +1,5 @@
 """Whatever one row of a stranger's file says, no command takes much more memory than the row has bytes."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The page about replay tells the truth: its functions work on a ledger, and its commands are commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a record asks of its environment, and that a replay and a server that recovers ask the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

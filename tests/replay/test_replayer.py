@@ -1,7 +1,5 @@
 """What is said of a replay: identical, the first difference, or why there was none."""
 
-from __future__ import annotations
-
 import asyncio
 import platform
 from dataclasses import replace as with_fields

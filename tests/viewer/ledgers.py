@@ -4,8 +4,6 @@ Rule 1: every function adds one episode to the ledger in a folder, with the real
 Rule 2: what is on record is the same in every run, but for tokens; time begins at `begun` and passes by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import io

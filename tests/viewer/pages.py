@@ -1,7 +1,5 @@
 """A page as a browser takes it apart, for tests of what is in it."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from typing import Any
 

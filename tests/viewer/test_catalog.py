@@ -1,7 +1,5 @@
 """A ledger as pages read it, old or live."""
 
-from __future__ import annotations
-
 import sqlite3
 import struct
 import sys

@@ -1,7 +1,5 @@
 """Any two episodes stand side by side with their first difference, and a branch beside what it left."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An episode shows itself in a notebook, and is saved as a page anywhere else."""
 
-from __future__ import annotations
-
 import os
 import stat
 from html import unescape

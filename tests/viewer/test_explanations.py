@@ -1,7 +1,5 @@
 """Every refusal is explained: what was refused, by which rule, what was legal there, and what to do."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from functools import partial

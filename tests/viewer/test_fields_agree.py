@@ -3,8 +3,6 @@
 Rule: scenes come from real environments; Node evaluates what the page would draw of them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

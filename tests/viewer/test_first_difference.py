@@ -1,7 +1,5 @@
 """Two streams part where the first thing differs, and nowhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -130,7 +128,6 @@ def test_rewards_that_nobody_knows_are_not_compared() -> None:
     assert first_difference.find_moment_difference([unpaid], [done_else("reward")(moment(1))]) is None
 
 
-# ------------------------------------------------------------------------------------------------------------- lines
 MARKS = [boot[:MARK_DIGITS] for boot in ("5e884898da280471", "098da2804715e884")]
 
 

@@ -3,8 +3,6 @@
 Rule: they run in a copy of the tree in which `package.json` says what a browser takes for granted, that `.js` is a module.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

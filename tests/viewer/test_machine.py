@@ -1,7 +1,5 @@
 """The machine of a page is the table's: every state has its place, every transition its edge."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """A page that is one file: everything is inside, nothing gets out, and every string stays text."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

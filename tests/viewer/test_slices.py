@@ -1,7 +1,5 @@
 """A chain's rows as columns, packets and notes; slices fit together wherever they are cut."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The viewer's files keep the rules that its policy, its single file and its readers rely on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser

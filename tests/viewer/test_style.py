@@ -1,7 +1,5 @@
 """The page's colours: the same dark ones whoever wished for them, and all of them readable."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -139,7 +139,6 @@ class EpisodeCatalog:
             for followed in self._files.values():
                 followed.close()
 
-    # ------------------------------------------------------------------------------------------------------ the files
     def _catch_up(self) -> None:
         if self._closed:
             raise ValidationError("the catalog is closed")
@@ -180,7 +179,6 @@ class EpisodeCatalog:
             followed.missing_chains.clear()
         return taken
 
-    # ---------------------------------------------------------------------------------------------------- one episode
     def _find_chain(self, name: str) -> tuple[FollowedFile, ChainEntry]:
         self._catch_up()
         for followed in reversed(self._files_backwards()):
@@ -233,7 +231,6 @@ def _choose_spacing(followed: FollowedFile, chain: ChainEntry, after: int, most:
     return max(1, -(-min(left, line.rows) // most))
 
 
-# ---------------------------------------------------------------------------------------------------- what a head says
 MOST_VALUE: Final = 2**22
 """Bytes of a scene, an observation or options in a head."""
 
@@ -273,7 +270,6 @@ def build_head(line: EpisodeLine, rows: Sequence[Row], keeps: ObservationStorage
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ pictures
 NO_PIXELS: Final = Raw(b'{"environment":"pixels","frame":{"pixels":true}}')
 """A scene of pixels as pages get it, which ask for the pixels themselves one by one."""
 _KINDS: Final = {1: 0, 3: 2, 4: 6}

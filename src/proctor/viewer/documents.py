@@ -7,8 +7,6 @@ What came as JSON and goes on as JSON is `Raw`: it is spliced in, never decoded.
 Times are seconds since 1970.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

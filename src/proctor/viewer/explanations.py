@@ -94,7 +94,6 @@ _EXPLAINER: Final = Explainer()
 """Of this process: people ask for one line after the other of the same episode."""
 
 
-# ------------------------------------------------------------------------------------------------------ the record
 class _RejudgedChain:
     """The lines of one chain, judged again in order as far as somebody asked."""
 
@@ -175,7 +174,6 @@ def _is_same_verdict(event: PacketJudged, verdict: Verdict) -> bool:
     return verdict.accepted == event.accepted and rules == event.rules and after == event.state
 
 
-# -------------------------------------------------------------------------------------------------------- the words
 @dataclass(frozen=True, slots=True)
 class _RejudgedLine:
     """One line with what is known of it: `verdict` if it was judged again, `state` where the episode stood after it."""

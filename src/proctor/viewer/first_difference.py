@@ -251,7 +251,6 @@ def _compare_stored_values(what: str, left: EpisodeMoment, right: EpisodeMoment,
     return Place(what, *digests)
 
 
-# ----------------------------------------------------------------------------------------------------------- a line
 VARYING_FIELDS: Final = frozenset(
     (
         *("packet_id", "previous_packet_id", "directive_packet_id", "observation_packet_id", "verification_packet_id"),

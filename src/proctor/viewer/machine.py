@@ -92,7 +92,6 @@ def _state(state: ProtocolState) -> MachineState:
     return MachineState(name=state.value, label=f"{number} {name.capitalize()}", words=STATE_WORDS[state])
 
 
-# ---------------------------------------------------------------------------------------------------------- drawing
 def _draw(picture: Diagram, layout: _Layout) -> MachinePicture:
     """Return the boxes and the arrows, in pixels from the upper left corner."""
     names = [*map(str, picture.states), *([EVERY] if picture.everywhere else [])]

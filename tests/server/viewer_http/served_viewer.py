@@ -1,7 +1,5 @@
 """A real server with a viewer on loopback, and a browser that behaves as browsers do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,7 +66,7 @@ class Viewed:
     def client(self, **headers: str) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers=headers, **PLAIN)
 
-    def entered(self) -> Browser:
+    def entered(self) -> "Browser":
         return Browser(self.url, self.code())
 
     def episode(self, steps: int = 3) -> str:
@@ -92,7 +90,7 @@ class Browser:
         self.visit: dict[str, Any] = answer.json()
         self.set_cookie = answer.headers["set-cookie"]
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> "Browser":
         return self
 
     def __exit__(self, *_: object) -> None:

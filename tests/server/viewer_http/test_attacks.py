@@ -1,7 +1,5 @@
 """What somebody tries who has a part of the way in: a cookie, a code, another credential, or a page of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

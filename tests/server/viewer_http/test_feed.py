@@ -1,7 +1,5 @@
 """News reach everybody who listens, newest first and never in a heap; and nobody listens for ever."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

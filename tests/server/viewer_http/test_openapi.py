@@ -1,7 +1,5 @@
 """The description and the routes are the same thing, and whatever is sent, nothing is answered with a 5xx."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who reads for the pages: it answers as the shelf does, is replaced when it dies, and never outlives the server."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

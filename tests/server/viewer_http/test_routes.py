@@ -1,7 +1,5 @@
 """How a browser comes in and goes, and what it can read, on a real server."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

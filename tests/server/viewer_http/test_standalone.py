@@ -1,7 +1,5 @@
 """The pages on a socket of their own: looked at, forked, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The page's own files, read once: those of the package, as browsers want them, and no others."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Rule 1: an error in the console, an exception in a page, a dialog of the browser
 Rule 2: every wait is bounded by `PATIENCE`, which is the browser's, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What tests of the pages share: a browser for each module, and a ledger to look at that nobody changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`proctor serve` and `proctor view` as processes whose pages are visited, and who steps and asks there."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

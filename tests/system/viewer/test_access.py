@@ -1,7 +1,5 @@
 """For everybody: axe finds nothing serious, nothing is cut off at 360 pixels, and every control is reached by keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

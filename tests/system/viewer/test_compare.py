@@ -1,7 +1,5 @@
 """Two episodes side by side: one cursor, the first difference marked and said; a fork beside what was."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """How a browser is let in: a code that is good once, a cookie that scripts cannot read, and nothing in the address."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """An episode's page: scrubbed by mouse and by keys, played, drawn; charts follow; every kind of environment is seen."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

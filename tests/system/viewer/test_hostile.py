@@ -1,7 +1,5 @@
 """Whatever an agent says stays text: in the list, among packets, in details and raw JSON, in files and in notebooks."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

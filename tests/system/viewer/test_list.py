@@ -1,7 +1,5 @@
 """The list of episodes: filtered, sorted, chosen from; a live one appears and changes by itself."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is said of a live episode beside another one is so far, and is put right when it has gone on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Many tabs of one browser: one that is not seen has no stream of events, so that none takes the connections of the others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Observations that no painter knows, looked at: large ones are fetched and play, small ones are drawn at first sight."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

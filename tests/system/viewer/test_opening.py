@@ -1,7 +1,5 @@
 """What `--open` gives a browser leads it in: a file from disk, though a page from elsewhere is no page of ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit

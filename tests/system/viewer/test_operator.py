@@ -1,7 +1,5 @@
 """The operator in the browser: what an agent asks appears by itself, is answered there, and the answer arrives."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

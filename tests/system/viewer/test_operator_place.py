@@ -1,7 +1,5 @@
 """The operator's part of an episode's page belongs to that episode, and a dialog to what it asks about."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A page of another program on the same host: the browser shares its cookies with it, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

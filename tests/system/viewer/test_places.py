@@ -1,7 +1,5 @@
 """An episode's page says where it is, finds every refusal, and never calls a record running that nobody drives."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

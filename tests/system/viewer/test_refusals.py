@@ -1,7 +1,5 @@
 """What was judged: a refusal in words with what would be legal, the state machine and the path, raw JSON on demand."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

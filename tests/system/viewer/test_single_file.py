@@ -1,7 +1,5 @@
 """The single file: written by `proctor export`, opened from disk with every network forbidden, and all there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

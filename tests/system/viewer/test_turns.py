@@ -1,7 +1,5 @@
 """Going from page to page in a hurry, or while the server is away: what is left behind never reaches into what is seen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
