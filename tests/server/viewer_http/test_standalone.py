@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from proctor.access.request_policy import CODE_SECONDS
 from proctor.models.events import Event, SessionOpened
-from proctor.server.viewer_http import routes, standalone
+from proctor.server.viewer_http import endpoints, standalone
 from proctor.server.viewer_http.routes import CONTENT_SECURITY_POLICY
 from proctor.server.viewer_http.standalone import ViewerServer, ViewerSocket, find_reachable_address
 from tests.cli.recordings import real, written
@@ -203,7 +203,7 @@ def test_forks_that_never_end_keep_nobody_from_reading_and_more_of_them_are_refu
         assert go.wait(PATIENCE)
         return b"{}"
 
-    monkeypatch.setattr(routes, "run_fork", endless)
+    monkeypatch.setattr(endpoints, "run_fork", endless)
     order = {"chain": "a", "step": 0, "actions": []}
     with ThreadPoolExecutor(10) as pool:
         try:
