@@ -107,17 +107,6 @@ class TestActionProcessorInterface:
         assert answer is True
         assert action_processor.action_space.contains(action)
 
-    @given(data=st.data())
-    def test_fields_that_an_action_does_not_change_are_kept(
-        self, action_processor: ActionProcessor, data: st.DataObject
-    ) -> None:
-        action, state, grid = data.draw(questions(action_processor))
-        after = action_processor.process_action(action, state, grid)
-
-        assert after.step_count == state.step_count
-        assert after.total_reward == state.total_reward
-        assert after.goal_reached == state.goal_reached
-
 
 def positions_after(processor: ActionProcessor, *starts: tuple[int, int]) -> list[Coordinates]:
     """Return where every action leads from these cells of a grid of 10 x 10."""

@@ -68,6 +68,7 @@ SOUND_PARTS: list[tuple[Subject, Callable[[], Any]]] = [
             {"odor": sensors.HistorySensor(sensors.ConcentrationSensor()), "wind": sensors.WindSensor()}
         ),
     ),
+    (Subject.SENSOR, lambda: sensors.HistorySensor(sensors.DictSensor({"odor": sensors.ConcentrationSensor()}), 2)),
     (Subject.REWARD, lambda: SparseGoalReward(SOURCE, 1.0)),
     (Subject.REWARD, lambda: StepPenaltyReward(SOURCE, 0.0)),
     (Subject.REWARD, lambda: ShapedReward(SparseGoalReward(SOURCE, 1.0), SOURCE)),

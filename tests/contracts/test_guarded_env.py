@@ -94,12 +94,6 @@ def test_options_that_are_not_known_are_refused_with_those_that_are(options: Any
     assert caught.value.clause == "ENV-RESET-P3"
 
 
-def test_a_new_environment_has_done_nothing() -> None:
-    env = Counting()
-
-    assert (env.state, env.step_count, env.episode_count, env.seed) == (EnvironmentState.CREATED, 0, 0, None)
-
-
 def test_a_render_mode_that_is_not_listed_is_refused() -> None:
     with pytest.raises(ValidationError) as caught:
         Counting(render_mode="ansi")
@@ -186,16 +180,6 @@ def test_a_closed_environment_and_one_that_was_never_reset_refuse(call: str, clo
         getattr(env, call)()
 
     assert caught.value.clause == rule
-
-
-def test_rendering_without_a_mode_warns() -> None:
-    env = Counting()
-    env.reset(seed=1)
-
-    with pytest.warns(UserWarning, match="render_mode"):
-        picture = env.render()
-
-    assert picture is None
 
 
 def test_an_array_is_returned_in_the_mode_rgb_array() -> None:

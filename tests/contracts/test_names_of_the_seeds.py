@@ -12,34 +12,19 @@ from proctor.contracts.conformance import ActionProcessorSuite
 HERE = Path(__file__).parent
 
 STATE_MACHINE = [
-    "test_initial_state_is_created",
-    "test_cannot_step_before_reset",
-    "test_reset_transitions_to_ready",
-    "test_step_keeps_ready_when_not_terminal",
-    "test_step_transitions_to_terminated_on_goal",
-    "test_step_transitions_to_truncated_on_timeout",
-    "test_can_reset_from_terminated",
-    "test_can_reset_from_truncated",
-    "test_close_from_any_state",
-    "test_cannot_reset_after_close",
-    "test_cannot_step_after_close",
-    "test_close_is_idempotent",
-    "test_state_always_valid",
-    "test_agent_state_exists_when_ready",
-    "test_episode_count_monotonic",
-    "test_step_count_non_negative",
-    "test_step_count_resets_with_episode",
-    "test_step_count_bounded",
-    "test_reset_determinism",
+    "test_initial_state_is_created", "test_cannot_step_before_reset", "test_reset_transitions_to_ready",
+    "test_step_keeps_ready_when_not_terminal", "test_step_transitions_to_terminated_on_goal",
+    "test_step_transitions_to_truncated_on_timeout", "test_can_reset_from_terminated",
+    "test_can_reset_from_truncated", "test_close_from_any_state", "test_cannot_reset_after_close",
+    "test_cannot_step_after_close", "test_close_is_idempotent", "test_state_always_valid",
+    "test_agent_state_exists_when_ready", "test_episode_count_monotonic", "test_step_count_non_negative",
+    "test_step_count_resets_with_episode", "test_step_count_bounded", "test_reset_determinism",
     "test_episode_determinism",
-]
+]  # fmt: skip
 INTERFACE = [
-    "test_boundary_safety",
-    "test_determinism",
-    "test_purity",
-    "test_space_immutability",
+    "test_boundary_safety", "test_determinism", "test_purity", "test_space_immutability",
     "test_validate_action_consistency",
-]
+]  # fmt: skip
 EDGES = ["test_corner_actions", "test_edge_actions"]
 
 

@@ -32,10 +32,7 @@ PLUMES = st.one_of(
     ),
 )
 ACTIONS = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(["discrete_grid", "oriented_grid", "eight_direction"]),
-        "step_size": st.integers(1, 3),
-    }
+    {"type": st.sampled_from(["discrete_grid", "oriented_grid", "eight_direction"]), "step_size": st.integers(1, 3)}
 )
 STILL_AIR = st.one_of(
     st.just({"type": "concentration"}),

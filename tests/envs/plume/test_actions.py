@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from enum import IntEnum
 from fractions import Fraction
@@ -93,18 +92,6 @@ def test_a_processor_can_go_from_grid_to_grid() -> None:
     assert moved == [Coordinates(1, 1), Coordinates(2, 2), Coordinates(2, 2), Coordinates(1, 1)]
 
 
-def test_a_used_processor_pickles_small_and_goes_on() -> None:
-    processor = actions.DiscreteGridActions(step_size=2)
-    processor.process_action(0, HERE, GridSize(200, 200))
-
-    packed = pickle.dumps(processor)
-    copied = pickle.loads(packed)
-
-    assert len(packed) < 2_000
-    assert copied.process_action(0, HERE, GRID) == processor.process_action(0, HERE, GRID)
-    assert copied.get_metadata() == processor.get_metadata()
-
-
 @pytest.mark.parametrize(
     ("orientation", "moved"),
     [(0.0, (5, 5)), (90.0, (4, 6)), (180.0, (3, 5)), (270.0, (4, 4)), (45.0, (5, 6)), (20.0, (5, 5)), (225.0, (3, 4))],
@@ -129,16 +116,6 @@ def test_a_step_along_a_heading_is_within_half_a_cell_of_the_true_one(orientatio
     assert abs(dy - step_size * math.sin(orientation / 180 * math.pi)) <= 0.5 + 1e-9
 
 
-def test_turns_are_ninety_degrees_left_and_right_and_do_not_move() -> None:
-    processor = actions.OrientedGridActions()
-    east = AgentState(Coordinates(4, 5), 0.0)
-
-    left, right = (processor.process_action(action, east, GRID) for action in (1, 2))
-
-    assert (left.orientation, right.orientation) == (90.0, 270.0)
-    assert left.position == right.position == east.position
-
-
 @given(turns=st.lists(st.sampled_from([1, 2]), max_size=20), start=st.sampled_from([0.0, 90.0, 10.0, 350.0]))
 def test_turns_add_up_to_the_whole_angle(turns: list[int], start: float) -> None:
     processor = actions.OrientedGridActions()
@@ -147,14 +124,7 @@ def test_turns_add_up_to_the_whole_angle(turns: list[int], start: float) -> None
         state = processor.process_action(action, state, GRID)
 
     assert state.orientation == (start + 90 * (turns.count(1) - turns.count(2))) % 360
-
-
-def test_a_turn_that_rounds_up_to_a_full_circle_faces_east() -> None:
-    almost_north = AgentState(Coordinates(4, 5), math.nextafter(90.0, 0.0))
-
-    turned = actions.OrientedGridActions().process_action(2, almost_north, GRID)
-
-    assert 0.0 <= turned.orientation < 360.0
+    assert state.position == Coordinates(0, 0)
 
 
 @pytest.mark.parametrize("n_headings", [2, 3, 7, 8, 360])
@@ -362,12 +332,3 @@ NO_SPEEDS = (0.49, 0, -2.0, math.nan, math.inf, "2", None, True, 1j, np.complex1
 def test_an_option_out_of_range_is_refused_by_name(kind: Any, name: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=name):
         kind(**{name: value})
-
-
-@given(x=st.integers(-100, 100), y=st.integers(-100, 100), width=st.integers(1, 30), height=st.integers(1, 30))
-def test_clamping_gives_the_nearest_cell_of_the_grid(x: int, y: int, width: int, height: int) -> None:
-    grid = GridSize(width, height)
-
-    cell = actions.clamp_to_grid(x, y, grid)
-
-    assert cell == within(grid, x, y)

@@ -411,17 +411,6 @@ def test_a_part_that_answers_with_something_else_is_a_component_error(
     assert (caught.value.clause, env.step_count) == (clause, 0)
 
 
-def test_an_observation_is_the_caller_s_own() -> None:
-    env = begun(start=(1, 1), config={"observation": SENSORS["history"]})
-    twin = copy.deepcopy(env)
-
-    observation = env.step(UP)[0]
-    observation[:] = 99.0
-    twin.step(UP)
-
-    assert plain(env.step(UP)) == plain(twin.step(UP))
-
-
 # ------------------------------------------------------------------------------------------------- atomicity
 
 

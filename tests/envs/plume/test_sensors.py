@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.contracts.chance import Chance, Stream
-from proctor.contracts.components import EnvState, ObservationModel, RecallingModel
+from proctor.contracts.components import EnvState
 from proctor.contracts.spatial import AgentState, Coordinates, GridSize
 from proctor.envs.plume import sensors
 from proctor.envs.plume.fields import AdvectedPlume, GaussianPlume, SteadyWind
@@ -27,26 +26,6 @@ GRID = GridSize(15, 11)
 SOURCE = Coordinates(7, 5)
 FIELD = AdvectedPlume(GRID, SOURCE, wind=(0.6, -0.2))
 GAUSSIAN = GaussianPlume(GRID, SOURCE, 4.0)
-
-SENSORS: dict[str, Callable[[], ObservationModel]] = {
-    "concentration": sensors.ConcentrationSensor,
-    "binary hit": sensors.BinaryHitSensor,
-    "poisson hits": sensors.PoissonHitSensor,
-    "antennae": sensors.AntennaePair,
-    "wind": sensors.WindSensor,
-    "history": lambda: sensors.HistorySensor(sensors.ConcentrationSensor()),
-    "history of a history": lambda: sensors.HistorySensor(sensors.HistorySensor(sensors.BinaryHitSensor(), 2), 3),
-    "dict": lambda: sensors.DictSensor(
-        {
-            "odor": sensors.PoissonHitSensor(),
-            "wind": sensors.WindSensor(),
-            "past": sensors.HistorySensor(sensors.AntennaePair()),
-        }
-    ),
-    "history of a dict": lambda: sensors.HistorySensor(
-        sensors.DictSensor({"odor": sensors.ConcentrationSensor(), "hit": sensors.BinaryHitSensor()}), 2
-    ),
-}
 
 cells = st.builds(Coordinates, st.integers(0, GRID.width - 1), st.integers(0, GRID.height - 1))
 agents = st.builds(AgentState, cells, st.floats(0, 359.9), st.integers(0, 500))
@@ -129,17 +108,6 @@ def test_the_hits_come_from_the_episode_s_chance_at_the_channel_and_the_step(
     assert observation.tolist() == [poisson_count(4.0 * FIELD.sample(agent.position), uniform, 9)]
 
 
-def test_sensors_on_different_channels_draw_differently() -> None:
-    states = [view(AgentState(SOURCE, 0.0, step)) for step in range(40)]
-
-    left, right = (
-        [sensors.PoissonHitSensor(channel=channel).get_observation(state).tolist() for state in states]
-        for channel in (0, 1)
-    )
-
-    assert left != right
-
-
 @given(agent=agents, reach=st.floats(0.5, 30), angle=st.floats(-180, 180))
 def test_the_antennae_smell_at_their_tips_left_and_right_of_the_heading(
     agent: AgentState, reach: float, angle: float
@@ -153,16 +121,6 @@ def test_the_antennae_smell_at_their_tips_left_and_right_of_the_heading(
         y = sorted((0, agent.position.y + round(reach * math.sin(turn)), GRID.height - 1))[1]
         expected.append(float(np.float32(FIELD.sample(Coordinates(x, y)))))
     assert observation.tolist() == expected
-
-
-def test_the_antennae_turn_with_the_heading() -> None:
-    sensor = sensors.AntennaePair(reach=2.0, angle=90.0)
-    beside = Coordinates(SOURCE.x, SOURCE.y - 2)
-
-    east, west = (sensor.get_observation(view(AgentState(beside, turn), GAUSSIAN)).tolist() for turn in (0.0, 180.0))
-
-    assert east[0] == 1.0 > east[1]
-    assert west == east[::-1]
 
 
 @given(speed=st.tuples(st.floats(-50, 50), st.floats(-50, 50)), limit=st.floats(0.001, 20))
@@ -238,12 +196,6 @@ def test_a_dict_has_each_sensor_s_observation_and_remembers_for_those_that_recal
     assert {name: part.tolist() for name, part in observation.items()} == {"past": [1.0, 1.0], "hit": [1]}
     assert isinstance(sensor.observation_space, spaces.Dict)
     assert set(sensor.observation_space) == {"past", "hit"}
-
-
-def test_only_sensors_with_a_memory_recall() -> None:
-    recalling = {name for name, make in SENSORS.items() if isinstance(make(), RecallingModel)}
-
-    assert recalling == {name for name in SENSORS if "history" in name or name == "dict"}
 
 
 def test_a_dict_within_a_dict_is_refused() -> None:

@@ -22,6 +22,7 @@ from proctor.envs.plume.actions import clamp_to_grid
 from proctor.errors import ComponentError, ValidationError
 
 FLOAT32: Final = np.dtype(np.float32)
+INT8: Final = np.dtype(np.int8)
 _empty = np.empty
 
 Floats = NDArray[np.float32]
@@ -54,7 +55,9 @@ class BinaryHitSensor(DescribedPart):
 
     def get_observation(self, env_state: EnvState) -> NDArray[np.int8]:
         """Return whether there is a hit here."""
-        return np.array([env_state["plume_field"].sample(env_state["agent_state"].position) >= self.threshold], np.int8)
+        observation = np.empty(1, INT8)
+        observation[0] = env_state["plume_field"].sample(env_state["agent_state"].position) >= self.threshold
+        return observation
 
 
 def poisson_count(mean: float, uniform: float, most: int) -> int:
@@ -86,7 +89,9 @@ class PoissonHitSensor(DescribedPart):
         """Return the number of hits in this step."""
         mean = self.rate * env_state["plume_field"].sample(env_state["agent_state"].position)
         uniform = env_state["chance"].uniform(Stream.SENSOR, env_state["time_step"], self.channel)
-        return np.array([poisson_count(mean, uniform, self.most)], FLOAT32)
+        observation = np.empty(1, FLOAT32)
+        observation[0] = poisson_count(mean, uniform, self.most)
+        return observation
 
 
 class AntennaePair(DescribedPart):
@@ -136,8 +141,10 @@ class WindSensor(DescribedPart):
             raise ComponentError(
                 "a wind sensor needs a plume with wind", found="no wind_field", expected="an advected or puff plume"
             )
-        wind = env_state["wind_field"].sample(env_state["agent_state"].position)
-        return np.array([min(max(speed, -self.limit), self.limit) for speed in wind], FLOAT32)
+        observation = np.empty(2, FLOAT32)
+        for axis, speed in enumerate(env_state["wind_field"].sample(env_state["agent_state"].position)):
+            observation[axis] = min(max(speed, -self.limit), self.limit)
+        return observation
 
 
 def _observe(model: ObservationModel, env_state: EnvState, memory: Any) -> tuple[Observation, Any]:

@@ -159,7 +159,7 @@ class SensorInputs:
 
 
 def _see_concentration(sensor: sensors.ConcentrationSensor, senses: SensorInputs) -> NDArray[Any]:
-    return senses.concentration(np.float32).reshape(-1, 1)
+    return senses.concentration(sensors.FLOAT32).reshape(-1, 1)
 
 
 def _see_hits(sensor: sensors.BinaryHitSensor, senses: SensorInputs) -> NDArray[Any]:
