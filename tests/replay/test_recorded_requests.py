@@ -17,8 +17,8 @@ from proctor.models.arrays import pack_array
 from proctor.models.events import NULL, BatchReset, EpisodeReset
 from proctor.replay.comparison import MOST_SEED_BYTES, RecordReader, find_each_seed, read_reset
 from proctor.replay.replayer import replay_episode
-from proctor.server.sessions.rebuild import rebuild_session
 from proctor.server.sessions.session import Loss
+from proctor.server.sessions.session_factory import rebuild_session
 from tests.memory import measured_memory
 from tests.replay import environments
 from tests.replay.recorded_ledgers import Play, Sitting, chains, make_session, record_unfinished

@@ -27,8 +27,8 @@ from proctor.models.events import AgentGranted, AgentRevoked
 from proctor.server.governed.governance import Governance
 from proctor.server.governed.governor import Governor, find_governor
 from proctor.server.runtime.results import RequestError, make_refusal
-from proctor.server.sessions.rebuild import SessionHistory
 from proctor.server.sessions.session import Session
+from proctor.server.sessions.session_factory import SessionHistory
 
 MOST_TOKEN: Final = 1024
 

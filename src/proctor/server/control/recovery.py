@@ -34,10 +34,9 @@ from proctor.server.control.protocol import decode_data, encode_reply
 from proctor.server.grants import GrantService
 from proctor.server.runtime.results import RequestError, RequestRefused, make_refusal
 from proctor.server.sessions.episode_status import Loss
-from proctor.server.sessions.rebuild import AnsweredRequest, read_history, rebuild_session
 from proctor.server.sessions.response_builder import parse_reset, reset_from_event
 from proctor.server.sessions.session import Session
-from proctor.server.sessions.session_factory import SessionFactory
+from proctor.server.sessions.session_factory import AnsweredRequest, SessionFactory, read_history, rebuild_session
 from proctor.server.settings import ServerSettings
 
 LOG: Final = logging.getLogger("proctor.sessions")

@@ -23,8 +23,8 @@ from proctor.models.events import (
     PacketJudged,
     SessionResumed,
 )
-from proctor.server.sessions.rebuild import read_history
 from proctor.server.sessions.response_builder import Caller
+from proctor.server.sessions.session_factory import read_history
 
 AT: dict[str, Any] = {"session": "s", "at": 1.5}
 RESET = EpisodeReset(**AT, epoch=3, episode_id="e", seed=1, observation=Raw(b'{"x":1}'), nth=2)
