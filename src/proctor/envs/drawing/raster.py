@@ -36,18 +36,15 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 Colour: TypeAlias = tuple[int, int, int]
 Point: TypeAlias = tuple[float, float]
 
-SHADE: Final[Colour] = (8, 8, 20)
-"""The colour of outlines."""
+SHADE: Final[Colour] = (8, 8, 20)  # the colour of outlines
 GROUND: Final[Colour] = (7, 8, 16)
 BORDER: Final[Colour] = (104, 112, 150)
 MARK: Final[Colour] = (236, 248, 255)
 
 
-Box: TypeAlias = tuple[float, float, float, float]
-"""Left, top, right and bottom in pixels."""
+Box: TypeAlias = tuple[float, float, float, float]  # left, top, right and bottom in pixels
 SMOOTH: Final = 4
-CAPITAL: Final = 0.7
-"""How high a capital or a figure of Pillow's font is, as a share of the font's size."""
+CAPITAL: Final = 0.7  # how high a capital or a figure of Pillow's font is, as a share of the font's size
 
 
 class Sketch:

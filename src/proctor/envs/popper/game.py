@@ -30,8 +30,7 @@ SHARES: Final = 3
 SHARE_MASK: Final = (1 << SHARE) - 1
 
 
-Pop: TypeAlias = dict[str, int]
-"""Cells that were removed: `count` of one `value` in `column`, from `row` downwards."""
+Pop: TypeAlias = dict[str, int]  # cells that were removed: `count` of one `value` in `column`, from `row` downwards
 
 
 class Board:

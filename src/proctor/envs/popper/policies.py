@@ -91,8 +91,7 @@ class GameTracker:
 
 GREEDY: Final = RANDOM_STREAM + 1
 Stacks = Sequence[Sequence[int]]
-Move = tuple[int, int]
-"""From a column to a column; from a column to itself is a put-back."""
+Move = tuple[int, int]  # from a column to a column; from a column to itself is a put-back
 
 
 class Toggler:

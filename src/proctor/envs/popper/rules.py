@@ -21,8 +21,7 @@ from proctor.contracts.arguments import parse_count
 from proctor.envs.popper.rewards import RewardTable, parse_reward_table
 from proctor.errors import ValidationError
 
-Curve: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs (from this millisecond on, a fall every so many milliseconds)."""
+Curve: TypeAlias = tuple[tuple[int, int], ...]  # pairs (from this millisecond on, a fall every so many milliseconds)
 
 LONGEST: Final = 1_000_000_000
 STANDARD_CURVE: Final[Curve] = ((0, 3_000), (20_000, 2_000), (40_000, 1_000))

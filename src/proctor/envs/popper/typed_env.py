@@ -11,8 +11,7 @@ from proctor.envs.popper.models import PopperAction, PopperObservation, PopperSt
 from proctor.envs.popper.tools import describe_board, describe_rules, make_tool_class
 from proctor.models.wire import assemble_model
 
-UNPLAYED: Final = (EnvironmentState.CREATED, EnvironmentState.CLOSED)
-"""Where a game has no scene."""
+UNPLAYED: Final = (EnvironmentState.CREATED, EnvironmentState.CLOSED)  # where a game has no scene
 
 
 class PopperEnvironment(AdaptedEnvironment[PopperAction, PopperObservation, PopperState]):

@@ -22,8 +22,7 @@ from proctor.contracts.conformance.env_driver import EnvDriver, accepts_keyword
 from proctor.contracts.conformance.report import CannotTell, Cases, CheckProbe, shorten
 from proctor.contracts.conformance.samples import samples
 
-Stacks: TypeAlias = tuple[tuple[int, ...], ...]
-"""The columns, each from the top down."""
+Stacks: TypeAlias = tuple[tuple[int, ...], ...]  # the columns, each from the top down
 
 TRIPLE: Final = 3
 BOARD: Final = (12, 3)
@@ -133,8 +132,7 @@ def _iterate_falls() -> Iterator[int]:
             yield elapsed
 
 
-FALLS: Final = tuple(_iterate_falls())
-"""The milliseconds at which rows fall if nobody asks for one."""
+FALLS: Final = tuple(_iterate_falls())  # the milliseconds at which rows fall if nobody asks for one
 
 
 @lru_cache(maxsize=4096)

@@ -37,8 +37,7 @@ from proctor.errors import RenderingError
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 Value: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=9)]
-Cell: TypeAlias = tuple[int, int]
-"""A row, counted from the top, and a column."""
+Cell: TypeAlias = tuple[int, int]  # a row, counted from the top, and a column
 
 
 class PopperStatic(msgspec.Struct, frozen=True):
@@ -363,16 +362,6 @@ def _make_banner(ended: GameEnd) -> Image.Image:
     return banner
 
 
-def _draw_labels(picture: Image.Image, left: int, top: int) -> None:
-    """Draw what every frame has: the labels, the empty bars and the empty place of the held block."""
-    for label, below in (("score", 0), ("held", HELD_TOP), *((line.label, line.top) for line in LINES)):
-        picture.paste(FAINT, (left, top + below), make_text_mask(label.upper(), LABEL))
-    for bar in BARS:
-        _paste(picture, _make_slab(PANEL_WIDTH, BAR_HEIGHT, SLOT), left, top + bar.top)
-    held = _make_slab(HELD_CELL.width, HELD_CELL.height, SLOT)
-    _paste(picture, held, left + PANEL_WIDTH - HELD_CELL.width, top + HELD_TOP)
-
-
 def _draw_values(picture: Image.Image, seen: PopperScene, left: int, top: int) -> None:
     """Draw what the frame says."""
     picture.paste(MARK, (left, top + SCORE_TOP), make_text_mask(str(seen.frame.score), SCORE_HEIGHT))
@@ -459,7 +448,7 @@ def make_layout(rows: int, columns: int) -> BoardLayout:
 
 @lru_cache(maxsize=16)
 def _draw_backdrop(layout: BoardLayout) -> Image.Image:
-    """Return the panel's labels, and the board's frame: a ceiling that the stacks hang from, and a red floor."""
+    """Return the board's frame (a ceiling that the stacks hang from, and a red floor) and the panel without its numbers."""
     picture = Image.new("RGB", (layout.width, layout.height), GROUND)
     width, height = layout.board
     pen = ImageDraw.Draw(picture)
@@ -476,7 +465,13 @@ def _draw_backdrop(layout: BoardLayout) -> Image.Image:
             left, top = layout.place(layout.rows, column)
             mask = make_text_mask(str(column), min(LABEL, layout.cell.width // 2))
             picture.paste(FAINT, (left + (layout.cell.width - mask.width) // 2, top + FOOT - 16), mask)
-    _draw_labels(picture, *layout.panel)
+    left, top = layout.panel
+    for label, below in (("score", 0), ("held", HELD_TOP), *((line.label, line.top) for line in LINES)):
+        picture.paste(FAINT, (left, top + below), make_text_mask(label.upper(), LABEL))
+    for bar in BARS:
+        _paste(picture, _make_slab(PANEL_WIDTH, BAR_HEIGHT, SLOT), left, top + bar.top)
+    held = _make_slab(HELD_CELL.width, HELD_CELL.height, SLOT)
+    _paste(picture, held, left + PANEL_WIDTH - HELD_CELL.width, top + HELD_TOP)
     return picture
 
 

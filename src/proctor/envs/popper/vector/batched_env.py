@@ -22,8 +22,7 @@ from proctor.envs.popper.rules import PopperRules
 from proctor.envs.popper.vector import kernels
 from proctor.envs.vector.batched_env import BOOL, INT32, BatchedEnv, Mask, make_final_info, pack_record
 
-PENDING: Final = object()
-"""Stands where a value has not been made yet."""
+PENDING: Final = object()  # stands where a value has not been made yet
 EAGER_METHODS: Final = (
     *("__eq__", "__ior__", "__iter__", "__ne__", "__or__", "__repr__", "__ror__"),
     *("copy", "items", "pop", "popitem", "setdefault", "values"),

@@ -137,16 +137,6 @@ def _make_room(due: Any, lengths: Any, height: Any) -> Any:
 
 
 @compiled
-def _note_fall(falls: Any, elapsed: Any, last_fall: Any, count: Any) -> None:
-    """Count the falls, and start the wait for the next one."""
-    for i in range(falls.size):
-        now, before = elapsed[i], last_fall[i]
-        last_fall[i] = now if falls[i] else before
-    for i in range(falls.size):
-        count[i] += falls[i]
-
-
-@compiled
 def fall(due: Any, cells: Any, lengths: Any, clock: Any, keys: Any, rules: Any, pool: Any) -> None:
     """Let one row fall on every board that is due and has room for it; where it has none, `due` stays marked."""
     falls = _make_room(due, lengths, np.int8(rules.height))
@@ -159,7 +149,12 @@ def fall(due: Any, cells: Any, lengths: Any, clock: Any, keys: Any, rules: Any, 
         for j in range(fallen.size):
             bits[j] = draw_from_key(keys[fallen[j]], clock[2, fallen[j]], group // SHARES)
         _spawn(fallen, bits, group, cells, columns, np.uint64(rules.values), pool)
-    _note_fall(falls, clock[0], clock[1], clock[2])
+    elapsed, last_fall, count = clock[0], clock[1], clock[2]
+    for i in range(falls.size):
+        now, before = elapsed[i], last_fall[i]
+        last_fall[i] = now if falls[i] else before
+    for i in range(falls.size):
+        count[i] += falls[i]
 
 
 @compiled
