@@ -241,27 +241,6 @@ def test_gymnasium_s_checker_has_nothing_to_say_about_the_pictures(film: str, pl
     env.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_vector_of_environments_is_the_environments_side_by_side(mode: str) -> None:
-    keywords: dict[str, Any] = {"grid_size": (30, 30), "config": {"plume": PLUMES["puffs"]}}
-    vector = gym.make_vec(ID, num_envs=3, vectorization_mode=mode, **keywords)
-    singles = [gym.make(ID, **keywords) for _ in range(3)]
-    vector.action_space.seed(3)
-
-    try:
-        many, _ = vector.reset(seed=10)
-        each = [env.reset(seed=10 + number)[0] for number, env in enumerate(singles)]
-        stepped = []
-        for _ in range(5):
-            actions = vector.action_space.sample()
-            stepped.append((vector.step(actions)[0], [env.step(a)[0] for env, a in zip(singles, actions, strict=True)]))
-    finally:
-        vector.close()
-
-    assert many.tolist() == np.stack(each).tolist()
-    assert all(together.tolist() == np.stack(apart).tolist() for together, apart in stepped)
-
-
 def test_episode_statistics_are_the_environment_s_own() -> None:
     env = RecordEpisodeStatistics(made(max_steps=4, config={"reward": "step_penalty"}))
     env.reset(seed=0, options={"start": (0, 0)})

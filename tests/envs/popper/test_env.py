@@ -22,7 +22,6 @@ from proctor.envs.popper.rewards import PARTS
 from proctor.errors import RenderingError, StateError, ValidationError
 from tests.envs.mirror import plain
 from tests.envs.popper.games import actions, boards, settings_of_a_game
-from tests.envs.popper.test_rules import STANDARD_FALLS
 
 FALL = 3
 FULL = [[1, 2, 1], [2, 3, 2]] * 6
@@ -76,23 +75,6 @@ def test_a_game_begins_with_one_fall() -> None:
     )
 
 
-def test_rows_fall_when_the_schedule_says_and_time_is_up_after_600_steps() -> None:
-    env = ContractColumnPopperEnv()
-    env.reset(seed=2, options={"board": board_of([], [], [])})
-    falls = []
-    info: dict[str, Any] = {}
-    terminated = truncated = False
-    for step in range(1, 601):
-        # Emptied before every step, so that nothing overflows.
-        env._game.board = type(env._game.board)(np.zeros((12, 3), np.int32), -1, (1, 2, 3))
-        _, _, terminated, truncated, info = env.step(0)
-        if env._game.board.cells.any():
-            falls.append(step / 10)
-
-    assert falls == STANDARD_FALLS
-    assert (terminated, truncated, info["time_left"], info["fault"]) == (False, True, 0.0, None)
-
-
 def test_fast_forward_stops_when_time_is_up_before_a_row_falls() -> None:
     env = ContractColumnPopperEnv(manual_fall="fast_forward", duration_ms=2_000)
     first, _ = env.reset(seed=2)
@@ -100,20 +82,6 @@ def test_fast_forward_stops_when_time_is_up_before_a_row_falls() -> None:
 
     assert (terminated, truncated, info["time_left"]) == (False, True, 0.0)
     assert np.array_equal(observation["board"], first["board"])
-
-
-def test_toggling_one_column_farms_the_contracts_reward() -> None:
-    env = ContractColumnPopperEnv()
-    env.reset(seed=0)
-    rewards: list[float] = []
-    info: dict[str, Any] = {}
-    terminated = False
-    while not terminated:
-        _, reward, terminated, _, info = env.step(0)
-        rewards.append(reward)
-
-    assert (len(rewards), info["score"], info["fault"]) == (300, 0, "overflow")
-    assert sum(rewards) == pytest.approx(296.0)
 
 
 CASES: list[tuple[str, dict[str, Any], int, dict[str, float], bool]] = [
@@ -146,16 +114,6 @@ def test_each_event_is_worth_what_the_contract_says(
     assert info["reward_parts"] == {**dict.fromkeys(PARTS, 0.0), "step": -0.01, **parts}
     assert reward == pytest.approx(sum(parts.values()) - 0.01)
     assert (terminated, truncated) == (ends, False)
-
-
-def test_dense_pays_for_a_pair_and_takes_it_back() -> None:
-    env = env_on([1, 2], [2], [3], selection=0, reward_preset="dense")
-    made = env.step(1)[4]["reward_parts"]
-    env.step(1)
-    undone = env.step(0)[4]["reward_parts"]
-
-    assert (made["pair"], undone["pair"]) == (1.0, -1.0)
-    assert made["crowding"] + undone["crowding"] == 0.0
 
 
 @given(boards(), actions(most=2, max_size=40))
