@@ -430,7 +430,8 @@ def test_an_image_that_starts_another_program_is_refused_in_time(
     image = derive(docker, in_docker, "another-program:1", files=tmp_path / "usr")
     wish = SandboxRequest(Tier.DOCKER)
 
-    found = ContainerPool.start(Target("CartPole-v1"), wish, image, docker, start_seconds=10.0)
+    seconds = 10.0 if reason == "not ready within" else PATIENCE
+    found = ContainerPool.start(Target("CartPole-v1"), wish, image, docker, start_seconds=seconds)
     try:
         with pytest.raises(ComponentError, match=reason):
             found.card()
