@@ -185,11 +185,7 @@ def test_a_message_of_the_modern_era_says_in_headers_what_it_says_of_itself() ->
 
     headers = make_headers(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params), None)
 
-    assert headers == {
-        "mcp-protocol-version": MODERN,
-        "mcp-method": "tools/call",
-        "mcp-name": "=?base64?d8OkbGs=?=",
-    }
+    assert headers == {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "=?base64?d8OkbGs=?="}
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"io.modelcontextprotocol/protocolVersion": 1}, "no object"])

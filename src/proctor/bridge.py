@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 import msgspec
+from mcp import types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.inbound import (
@@ -32,15 +33,6 @@ from mcp.shared.inbound import (
     encode_header_value,
 )
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp.types import (
-    PARSE_ERROR,
-    PROTOCOL_VERSION_META_KEY,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCRequest,
-    JSONRPCResponse,
-)
 
 from proctor.access.credentials import check_secret, read_private
 from proctor.errors import ValidationError
@@ -123,8 +115,8 @@ class _NegotiatedVersion:
 async def _carry_to_plane(from_client: Any, to_plane: Any, to_client: Any, agreed: _NegotiatedVersion) -> None:
     async for item in from_client:
         if isinstance(item, Exception):
-            error = ErrorData(code=PARSE_ERROR, message="this line is not a JSON-RPC message")
-            await to_client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+            error = types.ErrorData(code=types.PARSE_ERROR, message="this line is not a JSON-RPC message")
+            await to_client.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
         else:
             headers = make_headers(item.message, agreed.version)
             await to_plane.send(SessionMessage(item.message, metadata=ClientMessageMetadata(headers=headers)))
@@ -137,25 +129,25 @@ async def _carry_to_client(from_plane: Any, to_client: Any, agreed: _NegotiatedV
         else:
             message = item.message
             # The answer to a handshake is the only message that names a revision.
-            if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("protocolVersion"), str):
+            if isinstance(message, types.JSONRPCResponse) and isinstance(message.result.get("protocolVersion"), str):
                 agreed.version = message.result["protocolVersion"]
             await to_client.send(SessionMessage(item.message))
 
 
-def make_headers(message: JSONRPCMessage, agreed: str | None) -> dict[str, str]:
+def make_headers(message: types.JSONRPCMessage, agreed: str | None) -> dict[str, str]:
     """Return the headers that say in HTTP what a message says of itself."""
     version = _find_version(message)
-    if version is None or not isinstance(message, JSONRPCRequest):
+    if version is None or not isinstance(message, types.JSONRPCRequest):
         return {} if agreed is None else {MCP_PROTOCOL_VERSION_HEADER: agreed}
     headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: encode_header_value(message.method)}
     name = (message.params or {}).get(NAME_BEARING_METHODS.get(message.method, ""))
     return {**headers, MCP_NAME_HEADER: encode_header_value(name)} if isinstance(name, str) else headers
 
 
-def _find_version(message: JSONRPCMessage) -> str | None:
+def _find_version(message: types.JSONRPCMessage) -> str | None:
     params = getattr(message, "params", None)
     meta = params.get("_meta") if isinstance(params, Mapping) else None
-    version = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, Mapping) else None
+    version = meta.get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, Mapping) else None
     return version if isinstance(version, str) and version.isascii() and version.isprintable() else None
 
 

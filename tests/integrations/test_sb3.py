@@ -86,10 +86,7 @@ def test_a_vector_that_does_not_say_when_it_restarts_is_refused() -> None:
 def test_the_ways_to_make_it_that_the_refusal_names_work() -> None:
     own = gym.make_vec("proctor/PlumeSearch-v0", num_envs=2, autoreset_mode="SameStep")
     theirs = gym.make_vec(
-        "proctor/PlumeSearch-v0",
-        num_envs=2,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": "SameStep"},
+        "proctor/PlumeSearch-v0", num_envs=2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": "SameStep"}
     )
 
     assert own.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"] == SAME_STEP

@@ -137,10 +137,7 @@ class Server:
             None if listening.agents is None else settings.agent_url or f"http://{host}:{port_of(listening.agents)}/mcp"
         )
         grants = GrantRegistry(
-            self.agents_address,
-            calls_per_second=settings.agent_calls_per_second,
-            clock=clock,
-            wall=wall,
+            self.agents_address, calls_per_second=settings.agent_calls_per_second, clock=clock, wall=wall
         )
         self.sessions: Final = SessionRegistry(
             settings,

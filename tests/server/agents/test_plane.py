@@ -71,8 +71,7 @@ def test_without_a_token_all_paths_and_methods_are_alike(shared: Plane, path: st
 
 
 @pytest.mark.parametrize(
-    "token",
-    ["x", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), f"{TOKEN}, {OTHER_TOKEN}", "x" * 5000, f"{TOKEN} {TOKEN}"],
+    "token", ["x", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), f"{TOKEN}, {OTHER_TOKEN}", "x" * 5000, f"{TOKEN} {TOKEN}"]
 )
 def test_a_token_that_is_nearly_right_is_wrong(shared: Plane, token: str) -> None:
     assert shared.post(PING, token).status_code == 401

@@ -158,11 +158,7 @@ async def test_a_step_its_result_and_what_was_seen_go_on_record_together_and_nob
     await call
 
     assert hall.session.rows.last == shown + 1
-    assert [line.kind for line in hall.lines[-3:]] == [
-        "TaskDirectivePacket",
-        "TaskResultPacket",
-        "ObservationPacket",
-    ]
+    assert [line.kind for line in hall.lines[-3:]] == ["TaskDirectivePacket", "TaskResultPacket", "ObservationPacket"]
 
 
 async def test_a_step_that_cannot_be_kept_loses_the_episode_though_its_result_was_stated() -> None:
@@ -185,14 +181,7 @@ async def test_a_step_that_cannot_be_kept_loses_the_episode_though_its_result_wa
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 permits = st.builds(
     lambda number, tools, used, revoked, life: IssuedToken(
-        f"token_{number}",
-        tuple(tools),
-        (OperationType.WRITE,),
-        NOW + timedelta(seconds=life),
-        3,
-        used,
-        revoked,
-        "",
+        f"token_{number}", tuple(tools), (OperationType.WRITE,), NOW + timedelta(seconds=life), 3, used, revoked, ""
     ),
     st.integers(0, 9),
     st.lists(st.sampled_from(["move", "turn"]), min_size=1),

@@ -44,16 +44,7 @@ async def test_the_instructions_say_the_loop_and_what_was_seen() -> None:
 
     words = agent.view.instructions
 
-    for word in (
-        "believe",
-        "decide",
-        "request_token",
-        "plan_verification",
-        "escalate",
-        "safe mode",
-        "sniff",
-        "move",
-    ):
+    for word in ("believe", "decide", "request_token", "plan_verification", "escalate", "safe mode", "sniff", "move"):
         assert word in words
     assert '"observation":[' in words
     for hidden in ("seed", "source_location", "reward", "distance"):

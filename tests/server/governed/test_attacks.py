@@ -132,13 +132,7 @@ async def test_the_same_words_from_an_honest_agent_are_taken() -> None:
 
 async def test_an_agents_own_time_is_a_note_and_the_clock_is_the_proctors() -> None:
     hall, agent = await Hall.with_agent()
-    shifted = packet(
-        hall.policy,
-        "BeliefUpdatePacket",
-        BELIEF,
-        3,
-        header={"created_at": "2999-01-01T00:00:00Z"},
-    )
+    shifted = packet(hall.policy, "BeliefUpdatePacket", BELIEF, 3, header={"created_at": "2999-01-01T00:00:00Z"})
 
     told = await agent.submit({**shifted, "_stated_at": "forged", "_mine": 1})
 

@@ -118,8 +118,7 @@ async def test_an_answer_given_twice_counts_once() -> None:
     (waiting,) = hall.operator.pending()
 
     told = await asyncio.gather(
-        *(hall.operator.answer(waiting, choice=choice) for choice in ("stop", "delete_all")),
-        return_exceptions=True,
+        *(hall.operator.answer(waiting, choice=choice) for choice in ("stop", "delete_all")), return_exceptions=True
     )
 
     assert [type(each).__name__ for each in told] == ["Done", "RequestRefused"]

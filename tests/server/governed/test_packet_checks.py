@@ -183,11 +183,7 @@ async def test_what_is_done_on_a_grave_decision_is_grave() -> None:
     hall, agent = await Hall.with_agent()
     await agent.believe()
     grave = packet(
-        hall.policy,
-        "DecisionPacket",
-        DECISION,
-        stakes={"stakes_level": "HIGH"},
-        quality={"quality_tier": "SUPERB"},
+        hall.policy, "DecisionPacket", DECISION, stakes={"stakes_level": "HIGH"}, quality={"quality_tier": "SUPERB"}
     )
 
     decided = await agent.submit(grave)
@@ -300,18 +296,6 @@ def test_gov_3_lets_pass_what_is_as_strict_as_the_policy_or_stricter(
 
     lower = [level == "LOW", tier == "SUBPAR", calls > POLICY.budgets.tool_call_budget]
     assert rules(submitted) == ["GOV-3"] * sum(lower)
-
-
-def test_gov_2_fills_in_what_is_left_out_and_keeps_the_agents_own_time() -> None:
-    submitted = packet(POLICY, "BeliefUpdatePacket", BELIEF, 3, header={"created_at": "yesterday"})
-
-    found = read(complete_packet(submitted, TERMS))
-
-    assert isinstance(found, Packet)
-    assert (found.header.packet_id, found.header.correlation_id) == ("pkt_s_1_9", "corr_s_1")
-    assert found.header.created_at == TERMS.now
-    assert found.compliance.routing.tools_state is ToolsState.OK
-    assert bytes(found.notes["_stated_at"]) == b'"yesterday"'
 
 
 def test_a_section_that_cannot_be_read_is_left_to_the_judge() -> None:

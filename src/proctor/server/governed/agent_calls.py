@@ -27,19 +27,8 @@ from proctor.episode.transition_table import Position
 from proctor.episode.verdicts import Verdict
 from proctor.errors import ValidationError
 from proctor.models.control import Code, Problem
-from proctor.server.governed import packet_builders, packet_checks
+from proctor.server.governed import governance_tools, packet_builders, packet_checks
 from proctor.server.governed.episode_memory import TokenRequest, name_by_digest
-from proctor.server.governed.governance_tools import (
-    GOVERNANCE_TOOL_NAMES,
-    Believe,
-    Decide,
-    Escalate,
-    GovernanceTool,
-    PlanVerification,
-    RequestToken,
-    SubmitPacket,
-    parse_arguments,
-)
 from proctor.server.governed.packet_stream import MOST_LISTED, PROCTOR, PacketStream, PreJudgeRefusal, Speaker
 from proctor.server.governed.policy import TokenIssuer
 from proctor.server.governed.replies import ReplyBuilder, Tools
@@ -161,14 +150,16 @@ class GovernedCall:
         if len(self._arguments) > stream.packet_limits.packet_bytes:
             # Not read at all: what it says is of no interest.
             return await self._refuse(*packet_checks.size_refusals(self._arguments, stream))
-        if stream.in_safe_mode and tool != GovernanceTool.SUBMIT_PACKET:
+        if stream.in_safe_mode and tool != governance_tools.GovernanceTool.SUBMIT_PACKET:
             # What is submitted is held against GOV-1 first: who forges a clear is told that it is forged.
             await self._record_attempt(IN_SAFE_MODE)
             return self.replies.in_safe_mode()
         try:
-            if tool not in GOVERNANCE_TOOL_NAMES:
+            if tool not in governance_tools.GOVERNANCE_TOOL_NAMES:
                 return await self._use_tool()
-            return await self._hear(parse_arguments(GovernanceTool(tool), self._arguments))
+            return await self._hear(
+                governance_tools.parse_arguments(governance_tools.GovernanceTool(tool), self._arguments)
+            )
         except ValidationError as problem:
             expected = "" if problem.expected is None else f"; expected {problem.expected}"
             return await self._refuse(PreJudgeRefusal("SCHEMA", f"{problem.message}{expected}"))
@@ -209,19 +200,19 @@ class GovernedCall:
     async def _hear(self, form: Any) -> ToolResult | ToolExecution | OperatorQuestion:
         stream = self._stream
         match form:
-            case Believe():
+            case governance_tools.Believe():
                 return await self._believe(form)
-            case Decide():
+            case governance_tools.Decide():
                 if form.outcome in ACTING_OUTCOMES:
                     await self._check_running()
                 return await self._state(packet_builders.decision_packet(stream, form))
-            case PlanVerification():
+            case governance_tools.PlanVerification():
                 await self._check_running()
                 return await self._state(packet_builders.plan_packet(stream, form))
-            case RequestToken():
+            case governance_tools.RequestToken():
                 await self._check_running()
                 return await self._request_token(form)
-            case Escalate():
+            case governance_tools.Escalate():
                 return await self._escalate(form)
         return await self._submit_packet(form)
 
@@ -281,7 +272,7 @@ class GovernedCall:
         await self._stream.flush()
         return self.replies.report_stop()
 
-    async def _believe(self, form: Believe) -> ToolResult:
+    async def _believe(self, form: governance_tools.Believe) -> ToolResult:
         stream, packet, seen = self._stream, packet_builders.belief_packet(self._stream, form), self._stream.memory.seen
         if stream.position is Position.REVIEW and not stream.session.over and seen is not None:
             # A new cycle begins with what was observed last (S7 to S1), if the belief is then accepted.
@@ -292,7 +283,7 @@ class GovernedCall:
             packet = packet_builders.belief_packet(stream, form)
         return await self._state(packet)
 
-    async def _escalate(self, form: Escalate) -> ToolResult | OperatorQuestion:
+    async def _escalate(self, form: governance_tools.Escalate) -> ToolResult | OperatorQuestion:
         if form.question is None:
             return await self._find_answer(form.wait_seconds)
         if form.options is None:
@@ -310,7 +301,7 @@ class GovernedCall:
             return self.replies.report_answer(answer)
         return await self._refuse(NO_QUESTION)
 
-    async def _request_token(self, form: RequestToken) -> ToolResult | OperatorQuestion:
+    async def _request_token(self, form: governance_tools.RequestToken) -> ToolResult | OperatorQuestion:
         stream, grant = self._stream, self._speaker.grant
         limits, requests = stream.policy.tokens, stream.memory.requests
         pending = next((each for each in requests.values() if each.grant == grant), None)
@@ -367,7 +358,7 @@ class GovernedCall:
             reason = "the operator denied the token" + (f": {denied.text}" if denied.text else "")
         return await self._refuse(PreJudgeRefusal(POLICY_3, reason))
 
-    async def _submit_packet(self, form: SubmitPacket) -> ToolResult | ToolExecution:
+    async def _submit_packet(self, form: governance_tools.SubmitPacket) -> ToolResult | ToolExecution:
         stream, submitted = self._stream, form.packet
         terms = packet_checks.PacketTerms(stream.name, stream.new_id("pkt"), stream.now(), stream.tools_state)
         line = packet_checks.complete_packet(submitted, terms)

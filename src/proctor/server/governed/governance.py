@@ -199,9 +199,7 @@ class Operator:
             )
         if found.epoch != episode.epoch:
             raise make_refusal(
-                Code.STALE_EPOCH,
-                "this is not the episode that runs in the session",
-                expected=f"epoch {found.epoch}",
+                Code.STALE_EPOCH, "this is not the episode that runs in the session", expected=f"epoch {found.epoch}"
             )
         return found
 
