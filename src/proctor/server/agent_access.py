@@ -102,8 +102,6 @@ class AgentView:
     def __init__(self, grant: AgentGrant, grants: GrantRegistry, metrics: Metrics, limits: RequestLimits) -> None:
         card = grant.session.spec.card
         self.grant: Final = grant.name
-        self.environment: Final = card.name
-        self.description: Final = card.description
         governor = grant.governor
         if governor is None:
             self.instructions = write_instructions(card)

@@ -94,8 +94,6 @@ class StandInView:
     grant: str
     script: Script = walking
     tools: tuple[AgentTool, ...] = TOOLS
-    environment: str = "Walk"
-    description: str = "A walk."
     instructions: str = "Walk with move, look with look."
     calls: list[tuple[str, bytes]] = field(default_factory=list)
 

@@ -73,7 +73,6 @@ class McpServer:
         self,
         name: str,
         version: str,
-        instructions: str | None = None,
         *,
         limits: RequestLimits,
         idle_seconds: float = IDLE_SECONDS,
@@ -89,9 +88,7 @@ class McpServer:
         # A server that was told to stop before in this process has left a word that would end our streams, too.
         AppStatus.should_exit = False
         # Without the second argument the library lists all tools before each call, to look for arguments in headers.
-        self.library: Final[Server[Any]] = Server(
-            name, version=version, instructions=instructions, get_tool_input_schema=_no_headers
-        )
+        self.library: Final[Server[Any]] = Server(name, version=version, get_tool_input_schema=_no_headers)
         self.library.add_request_handler("tools/list", PaginatedRequestParams, _list_tools)
         self.library.add_request_handler("tools/call", CallToolRequestParams, _call_tool)
         # In place of the library's own, which traces every message for a collector that nobody runs.
