@@ -1,10 +1,14 @@
-"""How a browser is let in: a code that is good once, a cookie that scripts cannot read, and nothing in the address."""
+"""How a browser is let in: a code that is good once, a cookie that scripts cannot read, nothing in the address, or a file from disk."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from proctor.cli import output as opening
+from tests.server.live_server import PATIENCE
 from tests.system.viewer.browser import Windows
 from tests.system.viewer.served import Site, serving
 
@@ -98,3 +102,28 @@ def test_pages_hold_the_operators_rights_and_never_the_orchestrators(site: Site,
 
     assert all(status in (401, 403) for status in found[:3])
     assert found[3] == "refused"
+
+
+def test_the_private_file_leads_a_browser_in(
+    site: Site, windows: Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy.html"
+
+    def take(uri: str) -> bool:
+        copy.write_bytes(Path(unquote(urlsplit(uri).path)).read_bytes())
+        return True
+
+    monkeypatch.setattr("webbrowser.open", take)
+    monkeypatch.setattr(opening, "KEPT_SECONDS", 0.0)
+    opening.open_in_browser(site.link()).join(PATIENCE)
+    page = windows.page(copy.as_uri())
+
+    expect(page.get_by_role("heading", name="Episodes", exact=True)).to_be_visible()
+    assert "code" not in page.url
+
+
+def test_an_address_without_the_last_part_leads_to_the_pages(site: Site, windows: Windows) -> None:
+    for place in ("/", "/viewer"):
+        page = windows.page(site.link().replace("/viewer/#", f"{place}#"))
+
+        expect(page.get_by_role("heading", name="Episodes", exact=True)).to_be_visible()
