@@ -14,7 +14,16 @@ from proctor.models.operator import EpisodeAct, JudgedRow, QuestionAct
 from proctor.server.governed.agent_calls import MOST_WAITING
 from proctor.server.governed.governance import Operator
 from proctor.server.runtime.results import RequestRefused
-from tests.server.governed.governed_sessions import PLUME, Agent, Hall, Heard, assert_judged_alike, policy_with, until
+from tests.server.governed.governed_sessions import (
+    PLUME,
+    Agent,
+    Disk,
+    Hall,
+    Heard,
+    assert_judged_alike,
+    policy_with,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -388,6 +397,25 @@ async def test_a_lost_episode_is_not_listed_and_takes_no_acts() -> None:
 
     assert (hall.operator.pending(), hall.operator.sessions()) == ([], [])
     assert [each.value.problem.code for each in (by_id, alerted)] == ["STALE_QUESTION", "VALIDATION_ERROR"]
+
+
+async def test_an_act_while_the_episode_is_being_closed_is_refused_and_not_on_record() -> None:
+    hall, agent = await Hall.with_agent()
+    await agent.believe()
+    await agent.decide("CANCEL")
+    await agent.believe()
+    disk = Disk(hall)
+
+    with disk.held():
+        closing = asyncio.create_task(hall.session.close("closed"))
+        await until(lambda: disk.waiting)
+        with pytest.raises(RequestRefused) as problem:
+            await hall.operator.alert(hall.episode, "INFO", "x")
+    await closing
+
+    assert problem.value.problem.code == "ENDED"
+    assert hall.lines[-1].kind == "close"
+    assert [end.outcome for end in hall.ends] == ["conforming"]
 
 
 async def test_an_approval_that_cannot_be_said_is_a_refusal_with_a_code() -> None:
