@@ -65,7 +65,7 @@ class Brood:
 
     def start(self) -> WorkerExecutor:
         """Return a worker whose environment is made."""
-        return self._runner.run(self._pool.place(WORK))
+        return self._runner.run(self._pool.start_worker(WORK))
 
     def stepped(self) -> WorkerExecutor:
         """Return a worker that has been reset and stepped."""
@@ -76,7 +76,7 @@ class Brood:
         self._runner.run(place.close())
 
     async def _stepped(self) -> WorkerExecutor:
-        place = await self._pool.place(WORK)
+        place = await self._pool.start_worker(WORK)
         await place.reset(ORDER)
         for _ in range(STEPS):
             await place.step(ACTION)

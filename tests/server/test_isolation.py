@@ -49,4 +49,4 @@ def test_a_host_that_enforces_no_sandbox_is_refused_unless_none_is_asked_for(mon
     asked_for = choose_isolation(parse_settings({"target": target.text, "sandbox": "none"}), target)
 
     assert "--sandbox none" in str(caught.value.expected)
-    assert (asked_for.tier, asked_for.nest) == (Tier.NONE, None)
+    assert (asked_for.tier, asked_for.pool) == (Tier.NONE, None)

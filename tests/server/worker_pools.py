@@ -10,16 +10,16 @@ from proctor.server.sandbox.pool.worker_pool import WorkerPool
 from proctor.server.sandbox.tiers import SandboxRequest, Tier
 
 current: list[WorkerPool] = []
-"""The nest that is open."""
+"""The pool that is open."""
 
 
 @contextmanager
 def process_nest(module: str) -> Iterator[WorkerPool]:
     """Have processes that have imported a module; `current` has it meanwhile."""
-    nest = WorkerPool.start(Target(f"{module}:Counting"), SandboxRequest(), Tier.PROCESS)
-    current.append(nest)
+    pool = WorkerPool.start(Target(f"{module}:Counting"), SandboxRequest(), Tier.PROCESS)
+    current.append(pool)
     try:
-        yield nest
+        yield pool
     finally:
-        current.remove(nest)
-        nest.end()
+        current.remove(pool)
+        pool.end()

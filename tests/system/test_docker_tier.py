@@ -173,8 +173,8 @@ def in_podman(podman: Engine, hostile_module: Path) -> str:
 
 
 @contextmanager
-def nest(engine: Engine, image: str, target: Target, **wish: Any) -> Iterator[ContainerPool]:
-    """Give a nest, of which no container is left afterwards."""
+def container_pool(engine: Engine, image: str, target: Target, **wish: Any) -> Iterator[ContainerPool]:
+    """Give a pool of containers, of which no container is left afterwards."""
     found = ContainerPool.start(target, SandboxRequest(Tier.DOCKER, **wish), image, engine)
     try:
         yield found
@@ -213,8 +213,8 @@ async def test_a_session_in_a_container_is_stepped_as_any_other_and_gone_when_it
 ) -> None:
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
 
-    with nest(engine, image, Target("CartPole-v1")) as found:
-        place = await found.place(work(Target("CartPole-v1")))
+    with container_pool(engine, image, Target("CartPole-v1")) as found:
+        place = await found.start_worker(work(Target("CartPole-v1")))
         assert len(ours(engine)) == 1
         outcomes = await episode(place)
         await place.close()
@@ -293,11 +293,11 @@ def test_every_attack_of_the_probe_fails_in_a_container(name: str, request: pyte
     engine, image = request.getfixturevalue(name), request.getfixturevalue(f"in_{name}")
 
     async def scenario(found: ContainerPool, baits: Decoys) -> dict[SandboxProbe, tuple[bool, str]]:
-        place = await found.place(work(PROBING))
+        place = await found.start_worker(work(PROBING))
         place.timeout = PATIENCE
         return await attempts(place, [probe for probe in SandboxProbe if probe not in ENDING], baits)
 
-    with lay_out_decoys() as baits, nest(engine, image, PROBING, limits=LIMITS) as found:
+    with lay_out_decoys() as baits, container_pool(engine, image, PROBING, limits=LIMITS) as found:
         outcomes = run(scenario(found, baits))
 
     assert len(outcomes) == len(SandboxProbe) - len(ENDING)
@@ -322,11 +322,11 @@ def test_a_hostile_environment_sees_and_writes_nothing_but_its_own(
     target = Target("hostile_env:Hostile")
 
     async def scenario(found: ContainerPool) -> tuple[dict[str, Any], list[str]]:
-        place = await found.place(work(target))
+        place = await found.start_worker(work(target))
         told = metadata(await place.reset(ORDER))
         return told, metadata(await place.step(b'{"action":1}'))["writable"]
 
-    with nest(docker, image, target) as found:
+    with container_pool(docker, image, target) as found:
         told, writable = run(scenario(found))
 
     assert sorted(writable) == ["/dev/shm", "/tmp"]
@@ -348,8 +348,8 @@ async def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_no
     target = Target("hostile_env:Hostile")
     limits = SandboxLimits(memory_bytes=200 * MIB)
 
-    with nest(docker, in_docker, target, limits=limits) as found:
-        glutton, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
+    with container_pool(docker, in_docker, target, limits=limits) as found:
+        glutton, neighbour = await asyncio.gather(*(found.start_worker(work(target)) for _ in range(2)))
         for place in (glutton, neighbour):
             await place.reset(ORDER)
         with pytest.raises(RequestFailed) as caught:
@@ -366,8 +366,8 @@ async def test_an_environment_that_takes_too_much_memory_ends_with_a_code_and_no
 async def test_an_environment_that_hangs_is_killed_and_its_container_is_gone(docker: Engine, in_docker: str) -> None:
     target = Target("hostile_env:Hostile")
 
-    with nest(docker, in_docker, target) as found:
-        place = await found.place(work(target))
+    with container_pool(docker, in_docker, target) as found:
+        place = await found.start_worker(work(target))
         await place.reset(ORDER)
         place.timeout = 0.5
         with pytest.raises(RequestFailed) as caught:
@@ -387,8 +387,8 @@ async def test_an_environment_that_writes_into_the_conversation_ends_its_own_ses
 ) -> None:
     target = Target("hostile_env:Hostile")
 
-    with nest(docker, in_docker, target) as found:
-        liar, neighbour = await asyncio.gather(*(found.place(work(target)) for _ in range(2)))
+    with container_pool(docker, in_docker, target) as found:
+        liar, neighbour = await asyncio.gather(*(found.start_worker(work(target)) for _ in range(2)))
         for place in (liar, neighbour):
             await place.reset(ORDER)
         with pytest.raises(RequestFailed) as caught:
@@ -449,9 +449,9 @@ async def test_the_image_that_was_checked_is_run_though_its_name_means_another_b
     engine.run("tag", image, "moving:1")
     derive(engine, image, "with-volume:2", "VOLUME /data")
 
-    with nest(engine, "moving:1", Target("CartPole-v1")) as found:
+    with container_pool(engine, "moving:1", Target("CartPole-v1")) as found:
         engine.run("tag", "with-volume:2", "moving:1")
-        await found.place(work(Target("CartPole-v1")))
+        await found.start_worker(work(Target("CartPole-v1")))
         images = [json.loads(engine.run("inspect", each))[0]["Image"].removeprefix("sha256:") for each in ours(engine)]
         digest = found.report.digest
 
@@ -474,8 +474,8 @@ async def test_only_what_is_mounted_by_name_is_seen(docker: Engine, in_docker: s
         Mount(tmp_path / "out", writable=True),
     )
 
-    with nest(docker, in_docker, target, mounts=mounts) as found:
-        told = metadata(await (await found.place(work(target))).reset(ORDER))
+    with container_pool(docker, in_docker, target, mounts=mounts) as found:
+        told = metadata(await (await found.start_worker(work(target))).reset(ORDER))
 
     assert told == {"read": "of the host", "elsewhere": False, "refused": "Read-only file system"}
     assert (tmp_path / "data").read_text() == "of the host"
@@ -530,9 +530,9 @@ def test_a_container_that_outlives_a_killed_server_is_removed_by_the_next_one(
 
 
 async def test_a_nest_that_closes_in_the_middle_of_everything_leaves_nothing(docker: Engine, in_docker: str) -> None:
-    with nest(docker, in_docker, Target("CartPole-v1")) as found:
-        place = await found.place(work(Target("CartPole-v1")))
-        opening = asyncio.create_task(found.place(work(Target("CartPole-v1"))))
+    with container_pool(docker, in_docker, Target("CartPole-v1")) as found:
+        place = await found.start_worker(work(Target("CartPole-v1")))
+        opening = asyncio.create_task(found.start_worker(work(Target("CartPole-v1"))))
         await asyncio.to_thread(until, lambda: len(ours(docker)) == 2, PATIENCE)
         place.abandon()
         await found.close()

@@ -124,11 +124,11 @@ class Server:
         spec = SessionSpec(
             target,
             self.card,
-            choose_executor_kind(target, self.card, wanted, None) if self.isolation.nest is None else "process",
+            choose_executor_kind(target, self.card, wanted, None) if self.isolation.pool is None else "process",
             transforms=[dict(spec) for spec in plan.specs],
             scenes=settings.ledger is not None,
             policy=None if policy is None else policy.as_document(),
-            nest=self.isolation.nest,
+            pool=self.isolation.pool,
             tier=self.isolation.tier,
             probe=self.isolation.probe,
         )
@@ -205,8 +205,8 @@ class Server:
                 if self.governance is not None:
                     self.governance.check(found.card.tools)
             except BaseException:
-                if found.nest is not None:
-                    found.nest.end()
+                if found.pool is not None:
+                    found.pool.end()
                 raise
         except BaseException:
             self.recorder.close()
@@ -228,8 +228,8 @@ class Server:
                 with suppress(asyncio.CancelledError):
                     await sweep
         finally:
-            if self.isolation.nest is not None:
-                await self.isolation.nest.close()
+            if self.isolation.pool is not None:
+                await self.isolation.pool.close()
             if self.viewing is not None:
                 self.viewing.close()
             self.recorder.close()

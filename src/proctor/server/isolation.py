@@ -28,7 +28,7 @@ class Isolation:
 
     tier: Tier
     card: EnvDescription
-    nest: AnyWorkerPool | None = None
+    pool: AnyWorkerPool | None = None
     probe: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -53,8 +53,8 @@ def run_workers(
     What no worker could serve is a ValidationError here, before the first one starts.
     """
     isolation = choose_isolation(settings, Target(settings.target, dict(settings.settings)))
-    if isolation.nest is not None:
-        asyncio.run(isolation.nest.close())
+    if isolation.pool is not None:
+        asyncio.run(isolation.pool.close())
     plan_of(settings.transforms)
     with tempfile.TemporaryDirectory(prefix="proctor-metrics-") as folder:
         # The client library reads this when it is imported, which happens in the workers.

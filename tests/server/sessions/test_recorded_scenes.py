@@ -26,11 +26,11 @@ GO = b'{"action":1}'
 
 
 def events_of(
-    target: str, *, scenes: bool, kind: ExecutorKind = "inline", nest: WorkerPool | None = None
+    target: str, *, scenes: bool, kind: ExecutorKind = "inline", pool: WorkerPool | None = None
 ) -> tuple[Any, ...]:
     """Return what two short episodes put on record."""
     found = Target(target, {})
-    opening = SessionSpec(found, describe_target(found), kind, scenes=scenes, nest=nest)
+    opening = SessionSpec(found, describe_target(found), kind, scenes=scenes, pool=pool)
     recorder = MemoryRecorder()
     account = SingleResponseBuilder(plan_of([]).pipeline(None), extended=True)
     session = Session("s", opening, account, recorder, clock=lambda: 1.0, boot="b", step_timeout=None)
@@ -65,11 +65,11 @@ def test_an_episode_begins_with_the_scene_and_goes_on_with_frames(target: str) -
 
 
 def test_a_sandbox_tells_the_same_scenes() -> None:
-    nest = WorkerPool.start(Target(PLUME), SandboxRequest(), Tier.PROCESS)
+    pool = WorkerPool.start(Target(PLUME), SandboxRequest(), Tier.PROCESS)
     try:
-        apart = events_of(PLUME, scenes=True, kind="process", nest=nest)
+        apart = events_of(PLUME, scenes=True, kind="process", pool=pool)
     finally:
-        nest.end()
+        pool.end()
 
     assert apart[1:] == events_of(PLUME, scenes=True)[1:]
 

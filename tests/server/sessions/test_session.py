@@ -99,7 +99,7 @@ class Held(MemoryRecorder):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nest() -> Iterator[WorkerPool]:
+def pool() -> Iterator[WorkerPool]:
     """Where the processes of this file's tests come from."""
     with process_nest(HERE) as made:
         yield made
@@ -145,7 +145,7 @@ def session_of(
         num_envs=num_envs,
         autoreset_mode=None if num_envs is None else "next_step",
         transforms=[dict(spec) for spec in plan.specs],
-        nest=current[0],
+        pool=current[0],
     )
     pipeline = plan.pipeline(num_envs)
     return Session(

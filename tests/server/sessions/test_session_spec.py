@@ -36,7 +36,7 @@ ORDER = ResetRequest(3, "e", None)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nest() -> Iterator[WorkerPool]:
+def pool() -> Iterator[WorkerPool]:
     """Where the processes of this file's tests come from."""
     with process_nest(HERE) as made:
         yield made
@@ -51,13 +51,13 @@ def key() -> str:
 def opening_of(target: Target, kind: ExecutorKind | None = None, **details: Any) -> SessionSpec:
     card = describe_target(target)
     kind = kind or choose_executor_kind(target, card, None, details.get("num_envs"))
-    return SessionSpec(target, card, kind, nest=current[0], **details)
+    return SessionSpec(target, card, kind, pool=current[0], **details)
 
 
 async def refusal(opening: SessionSpec) -> Problem:
     before = children()
     with pytest.raises(RequestRefused) as caught:
-        await opening.place("refused")
+        await opening.make_executor("refused")
     await asyncio.to_thread(until, lambda: children() <= before)
     return caught.value.problem
 
@@ -166,10 +166,10 @@ async def test_every_environment_works_in_every_place_where_it_can(
 ) -> None:
     target = Target(f"{HERE}:{name}", {"key": key})
     card = describe_target(target)
-    opening = SessionSpec(target, card, choose_executor_kind(target, card, kind, None), nest=current[0])
-    place = await opening.place(key)
-    begun, stepped = await place.reset(ORDER), await place.step(b'{"action":4}')
-    await place.close()
+    opening = SessionSpec(target, card, choose_executor_kind(target, card, kind, None), pool=current[0])
+    executor = await opening.make_executor(key)
+    begun, stepped = await executor.reset(ORDER), await executor.step(b'{"action":4}')
+    await executor.close()
 
     assert isinstance(begun, EnvOutcome)
     assert begun.observation == b'{"observation":3}'
@@ -190,10 +190,10 @@ async def test_a_batch_works_in_every_place(kind: ExecutorKind) -> None:
         autoreset_mode="same_step",
         infos=True,
     )
-    place = await opening.place("batch")
-    await place.reset(ORDER)
-    outcome = await place.step(b'{"actions":[1,0]}')
-    await place.close()
+    executor = await opening.make_executor("batch")
+    await executor.reset(ORDER)
+    outcome = await executor.step(b'{"actions":[1,0]}')
+    await executor.close()
 
     assert isinstance(outcome, BatchOutcome)
     assert outcome.terminations is not None
@@ -210,7 +210,7 @@ async def test_a_factory_that_fails_is_told_by_a_number(
     target = Target(f"{HERE}:Raising", {"where": "make", "what": what})
 
     with caplog.at_level(logging.ERROR, "proctor.environment"):
-        problem = await refusal(SessionSpec(target, card, kind, nest=current[0]))
+        problem = await refusal(SessionSpec(target, card, kind, pool=current[0]))
 
     assert problem.code == Code.FACTORY_ERROR
     assert HIDDEN_TEXT not in msgspec.json.encode(problem).decode()
@@ -248,7 +248,7 @@ async def test_when_too_many_environments_hang_no_more_are_made(monkeypatch: pyt
     assert diary(key).made == 1
 
 
-async def _nowhere(nest: WorkerPool, work: object, name: str) -> None:
+async def _nowhere(pool: WorkerPool, work: object, name: str) -> None:
     raise FileNotFoundError("/nowhere/python")
 
 
@@ -256,7 +256,7 @@ async def test_a_process_that_cannot_be_started_is_told_by_a_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opening = opening_of(Target(f"{HERE}:Counting"), "process")
-    monkeypatch.setattr(WorkerPool, "place", _nowhere)
+    monkeypatch.setattr(WorkerPool, "start_worker", _nowhere)
 
     problem = await refusal(opening)
 
@@ -269,7 +269,7 @@ async def test_a_process_that_cannot_be_started_is_told_by_a_number(
 async def test_an_environment_whose_session_has_gone_is_closed_once_it_is_made(kind: ExecutorKind, key: str) -> None:
     card = describe_target(Target(f"{HERE}:Counting"))
     opening = SessionSpec(Target(f"{HERE}:Blocking", {"key": key, "where": "make"}), card, kind)
-    making = asyncio.create_task(opening.place(key))
+    making = asyncio.create_task(opening.make_executor(key))
     assert await asyncio.to_thread(diary(key).reached.wait, PATIENCE)
     making.cancel()
     with pytest.raises(asyncio.CancelledError):

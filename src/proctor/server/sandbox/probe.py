@@ -409,7 +409,7 @@ async def _attack_neighbour(pool: WorkerPool, attacker: WorkerExecutor, decoys: 
 
 async def _start_attacker(pool: WorkerPool, episode: str) -> tuple[WorkerExecutor, int]:
     """Return an executor with an environment that attacks, and the number by which its process knows itself."""
-    executor = await pool.place(WORK)
+    executor = await pool.start_worker(WORK)
     executor.timeout = PATIENCE_SECONDS
     outcome = await executor.reset(ResetRequest(None, episode, None))
     return executor, _parse_result(outcome).pid

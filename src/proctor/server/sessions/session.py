@@ -196,7 +196,7 @@ class Session(SessionPosition):
 
     async def make_executor(self) -> Executor:
         """Return an executor with a new environment, which gives up what takes longer than a step may."""
-        executor = await self.spec.place(self.name)
+        executor = await self.spec.make_executor(self.name)
         executor.timeout = self.step_timeout
         return executor
 

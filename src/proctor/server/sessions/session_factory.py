@@ -115,7 +115,7 @@ class SessionFactory:
         if wish.autoreset_mode is not None and wish.autoreset_mode not in MODES:
             raise make_refusal(Code.VALIDATION_ERROR, "unknown autoreset mode", expected=f"one of {', '.join(MODES)}")
         wanted = None if self._settings.place == "auto" else self._settings.place
-        sandboxed = spec.nest is not None
+        sandboxed = spec.pool is not None
         return replace(
             spec,
             kind="process" if sandboxed else choose_executor_kind(spec.target, spec.card, wanted, wish.num_envs),

@@ -44,7 +44,7 @@ ExecutorKind = Literal["inline", "thread", "process"]
 class AnyWorkerPool(Protocol):
     """Where sandboxed environments come from; see `sandbox/pool/worker_pool`."""
 
-    async def place(self, work: Work, name: str = "") -> Executor:
+    async def start_worker(self, work: Work, name: str = "") -> Executor:
         """Return an executor with a new environment at work in it, or raise a refusal."""
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class SessionSpec:
     """Whether what a picture needs is put on record."""
     transforms: list[dict[str, Any]] = field(default_factory=list)
     incident: Callable[[], str] = new_incident
-    nest: AnyWorkerPool | None = None
+    pool: AnyWorkerPool | None = None
     """For `kind` "process": where it comes from."""
     tier: str = "none"
     policy: dict[str, Any] | None = None
@@ -77,7 +77,7 @@ class SessionSpec:
     probe: Mapping[str, Any] = field(default_factory=dict)
     """What was found to hold when the server started, for the record."""
 
-    async def place(self, name: str) -> Executor:
+    async def make_executor(self, name: str) -> Executor:
         """Return an executor with a new environment at work in it, or raise a refusal."""
         try:
             async with asyncio.timeout(MAKING_SECONDS):
@@ -108,7 +108,7 @@ class SessionSpec:
         )
 
     async def _make_in_process(self, name: str) -> Executor:
-        if self.nest is None:
+        if self.pool is None:
             raise ComponentError("a sandboxed session without a sandbox", expected="a tier above none")
         work = Work(
             self.target.text,
@@ -121,7 +121,7 @@ class SessionSpec:
             self.scenes,
         )
         try:
-            return await self.nest.place(work, name)
+            return await self.pool.start_worker(work, name)
         except OSError as problem:
             incident = self.incident()
             LOG.error("a worker could not be started, incident %s", incident, exc_info=problem)

@@ -68,8 +68,8 @@ def engine(tmp_path: Path) -> StandIn:
 
 
 @contextmanager
-def nest(made: StandIn, target: Target = CARTPOLE, **options: Any) -> Iterator[ContainerPool]:
-    """Give a nest of which nothing is left afterwards."""
+def pool(made: StandIn, target: Target = CARTPOLE, **options: Any) -> Iterator[ContainerPool]:
+    """Give a pool of which nothing is left afterwards."""
     found = ContainerPool.start(target, SandboxRequest(Tier.DOCKER), "an-image:1", made.engine, **options)
     try:
         yield found
@@ -151,7 +151,7 @@ def test_without_an_image_it_is_said_how_to_make_one() -> None:
 def test_an_image_of_another_version_is_refused(engine: StandIn, version: str) -> None:
     engine.runs(canned(LoadReport("what it could not read", version=version)))
 
-    with nest(engine) as found, pytest.raises(ComponentError, match="another version of Proctor"):
+    with pool(engine) as found, pytest.raises(ComponentError, match="another version of Proctor"):
         found.card()
 
 
@@ -172,7 +172,7 @@ def test_an_engine_that_cannot_set_the_limits_is_refused(engine: StandIn) -> Non
 
 
 def test_the_report_says_what_keeps_sessions_apart(engine: StandIn) -> None:
-    with nest(engine) as found:
+    with pool(engine) as found:
         assert found.tier is Tier.DOCKER
         assert (found.report.tier, found.report.engine, found.report.image) == (
             *(Tier.DOCKER, "docker 1.2.3", "an-image:1"),
@@ -183,15 +183,15 @@ def test_the_report_says_what_keeps_sessions_apart(engine: StandIn) -> None:
 
 def test_a_session_is_one_container_that_answers_as_every_worker_does(engine: StandIn) -> None:
     async def scenario(found: ContainerPool) -> Any:
-        place = await found.place(WORK, "a session")
-        begun = await place.reset(ORDER)
-        stepped = await place.step(b'{"action":1}')
-        state = await place.state()
-        await place.close()
+        executor = await found.start_worker(WORK, "a session")
+        begun = await executor.reset(ORDER)
+        stepped = await executor.step(b'{"action":1}')
+        state = await executor.state()
+        await executor.close()
         return begun, stepped, state
 
     before = open_files()
-    with nest(engine) as found:
+    with pool(engine) as found:
         card = msgspec.msgpack.decode(found.card(), type=EnvDescription)
         begun, stepped, state = run(scenario(found))
 
@@ -207,7 +207,7 @@ def test_a_session_is_one_container_that_answers_as_every_worker_does(engine: St
 
 def test_containers_are_labelled_with_their_server_and_their_nest(engine: StandIn) -> None:
     engine.runs(canned(LOADED, WorkerReply(card=b"its card")))
-    with nest(engine) as found:
+    with pool(engine) as found:
         assert found.card() == b"its card"
 
     (line,) = (line for line in engine.asked() if line.startswith("run "))
@@ -221,8 +221,8 @@ async def test_a_container_does_not_learn_where_this_machine_has_its_modules(eng
     heard = engine.folder / "heard"
     engine.runs(f'tee "{heard}" | {canned(LOADED, WorkerReply()).removeprefix("exec ")}')
 
-    with nest(engine) as found:
-        (await found.place(WORK)).abandon()
+    with pool(engine) as found:
+        (await found.start_worker(WORK)).abandon()
 
     assert b"CartPole-v1" in heard.read_bytes()
     assert not any(path.encode() in heard.read_bytes() for path in sys.path if path)
@@ -246,14 +246,14 @@ def test_an_environment_that_cannot_be_made_is_told_to_whoever_starts_a_server(
 ) -> None:
     engine.runs(canned(*answers))
 
-    with nest(engine) as found, pytest.raises(problem, match=reason):
+    with pool(engine) as found, pytest.raises(problem, match=reason):
         found.card()
 
 
 def test_an_environment_that_is_not_made_in_time_is_not_waited_for(engine: StandIn) -> None:
     engine.runs(canned(LOADED).replace("sys.exit(int", "exactly(2**30); sys.exit(int"))
 
-    with nest(engine, start_seconds=5.0) as found, pytest.raises(ComponentError, match="not made within"):
+    with pool(engine, start_seconds=5.0) as found, pytest.raises(ComponentError, match="not made within"):
         found.card()
 
 
@@ -273,9 +273,9 @@ async def test_a_container_that_does_not_begin_is_refused_with_a_number_and_logg
 ) -> None:
     engine.runs(script)
 
-    with nest(engine, start_seconds=0.5 if script == HANGS else PATIENCE) as found:
+    with pool(engine, start_seconds=0.5 if script == HANGS else PATIENCE) as found:
         with pytest.raises(RequestRefused) as caught:
-            await found.place(WORK)
+            await found.start_worker(WORK)
         problem = caught.value.problem
 
     assert problem.code == Code.FACTORY_ERROR
@@ -328,9 +328,9 @@ def test_a_container_that_hangs_up_and_lives_on_without_a_word_is_refused(
 def test_an_engine_that_cannot_be_run_is_refused(engine: StandIn) -> None:
     async def scenario(found: ContainerPool) -> None:
         with pytest.raises(RequestRefused):
-            await found.place(WORK)
+            await found.start_worker(WORK)
 
-    with nest(engine) as found:
+    with pool(engine) as found:
         (engine.folder / "docker").rename(engine.folder / "moved")
         try:
             run(scenario(found))
@@ -344,10 +344,10 @@ async def test_a_container_that_the_kernel_ended_needed_too_much_memory(
 ) -> None:
     engine.runs(canned(LOADED, WorkerReply(), code=code))
 
-    with nest(engine) as found:
-        place = await found.place(WORK)
+    with pool(engine) as found:
+        executor = await found.start_worker(WORK)
         with pytest.raises(RequestFailed) as caught:
-            await place.reset(ORDER)
+            await executor.reset(ORDER)
         problem = caught.value.problem
 
     assert problem.code == Code.EXECUTION_ERROR
@@ -358,7 +358,7 @@ def test_a_session_that_is_given_up_while_it_begins_leaves_nothing(engine: Stand
     engine.runs(f'echo $$ > "{engine.folder}/pid"\n' + HANGS)
 
     async def scenario(found: ContainerPool) -> int:
-        opening = asyncio.create_task(found.place(WORK))
+        opening = asyncio.create_task(found.start_worker(WORK))
         pid = await asyncio.to_thread(until, lambda: (engine.folder / "pid").exists() and read_pid(engine))
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -366,7 +366,7 @@ def test_a_session_that_is_given_up_while_it_begins_leaves_nothing(engine: Stand
         return int(pid)
 
     before = open_files()
-    with nest(engine) as found:
+    with pool(engine) as found:
         pid = run(scenario(found))
 
     assert not Path(f"/proc/{pid}").exists()
@@ -380,19 +380,19 @@ def read_pid(engine: StandIn) -> str:
 
 def test_a_nest_that_closes_ends_every_container_and_begins_no_other(engine: StandIn) -> None:
     async def scenario(found: ContainerPool) -> tuple[RequestFailed, RequestRefused]:
-        place = await found.place(WORK)
+        executor = await found.start_worker(WORK)
         engine.answers("ps", "proctor-late-1\t\n")
         await found.close()
         with pytest.raises(RequestFailed) as failed:
-            await place.step(b'{"action":1}')
-        place.abandon()
+            await executor.step(b'{"action":1}')
+        executor.abandon()
         with pytest.raises(RequestRefused) as refused:
-            await found.place(WORK)
+            await found.start_worker(WORK)
         await found.close()
         return failed.value, refused.value
 
     engine.runs(canned(LOADED, WorkerReply()))
-    with nest(engine) as found:
+    with pool(engine) as found:
         failed, refused = run(scenario(found))
 
     assert failed.problem.code == Code.EXECUTION_ERROR
@@ -406,7 +406,7 @@ def test_a_container_that_cannot_be_removed_is_logged_and_tried_again_at_the_end
 ) -> None:
     engine.answers("rm", "device or resource busy")
     engine.runs(canned(LOADED, WorkerReply(card=b"")))
-    with nest(engine) as found:
+    with pool(engine) as found:
         found.card()
         until(lambda: "could not be removed" in caplog.text)
         (engine.folder / "rm").unlink()
@@ -418,7 +418,7 @@ def test_a_container_that_cannot_be_removed_is_logged_and_tried_again_at_the_end
 def test_a_daemon_that_is_gone_at_the_end_is_logged_and_no_mistake(
     engine: StandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with nest(engine):
+    with pool(engine):
         engine.answers("refuses", "Cannot connect to the Docker daemon")
 
     assert "containers may be left" in caplog.text

@@ -51,9 +51,9 @@ COUNTING = work(f"{ENVIRONMENTS}:Counting", end=10**9, cut=10**9)
 
 @dataclass
 class Load:
-    """What goes on in one nest: who is steady, who was killed, and what sessions were told."""
+    """What goes on in one pool: who is steady, who was killed, and what sessions were told."""
 
-    nest: WorkerPool
+    pool: WorkerPool
     chance: random.Random
     steady: set[int] = field(default_factory=set)
     stepping: dict[int, ProcessHandle] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Load:
 
     def victims(self) -> dict[int, ProcessHandle]:
         """Return every process of every worker but the steady ones', from the instant at which it has a group."""
-        held = [(hold, hold._group) for hold in list(self.nest._processes)]
+        held = [(hold, hold._group) for hold in list(self.pool._processes)]
         found = {pid: hold for hold, group in held if group is not None for pid in group.pids()}
         return {pid: hold for pid, hold in found.items() if pid not in self.steady}
 
@@ -87,51 +87,51 @@ class Load:
 
     async def be_steady(self) -> int:
         """Step one session until all is over; return how many steps it had, each of which was answered in order."""
-        place = await self.nest.place(COUNTING)
+        executor = await self.pool.start_worker(COUNTING)
         # Nobody is killed before all who are steady are known.
-        self.steady.add(pid_of(place))
-        await place.reset(ORDER)
+        self.steady.add(pid_of(executor))
+        await executor.reset(ORDER)
         steps = 0
         while not self.over:
-            outcome = await place.step(GO)
+            outcome = await executor.step(GO)
             steps += 1
             assert isinstance(outcome, EnvOutcome)
             assert outcome.observation == b'{"observation":%d}' % steps
-        await place.close()
+        await executor.close()
         return steps
 
     async def be_killed(self) -> None:
         """Open sessions and step them, each until it is killed or, now and then, until it is closed or abandoned."""
         while not self.over:
             try:
-                place = await self.nest.place(COUNTING)
+                executor = await self.pool.start_worker(COUNTING)
             except RequestError as problem:
                 self.told[problem.problem.code] += 1
                 self.instants["start"] += 1
                 continue
-            await self.step_until_killed(place)
+            await self.step_until_killed(executor)
 
-    async def step_until_killed(self, place: WorkerExecutor) -> None:
-        pid = pid_of(place)
+    async def step_until_killed(self, executor: WorkerExecutor) -> None:
+        pid = pid_of(executor)
         instant = "reset"
         try:
-            await place.reset(ORDER)
+            await executor.reset(ORDER)
             instant = "step"
-            self.stepping[pid] = place._process
+            self.stepping[pid] = executor._process
             for _ in range(self.chance.randrange(1, 2000)):
                 if self.over:
                     break
-                await place.step(GO)
+                await executor.step(GO)
             instant = "close"
-            await place.close()
+            await executor.close()
         except RequestError as problem:
             self.told[problem.problem.code] += 1
             self.instants[instant] += 1
-            if place._process not in self.killed.values():
+            if executor._process not in self.killed.values():
                 self.stray.append(pid)
         finally:
             self.stepping.pop(pid, None)
-            place.abandon()
+            executor.abandon()
 
     async def kill(self) -> None:
         await comes_true(lambda: len(self.steady) == STEADY)
@@ -150,10 +150,10 @@ class Load:
         return [task.result() for task in steady]
 
 
-def left_groups(nest: WorkerPool) -> list[Path]:
+def left_groups(pool: WorkerPool) -> list[Path]:
     """Return the groups of workers that are still there."""
-    assert nest._cgroups is not None
-    homes = [home / nest._cgroups.family for home in nest._cgroups.homes]
+    assert pool._cgroups is not None
+    homes = [home / pool._cgroups.family for home in pool._cgroups.homes]
     return [folder for home in homes if home.is_dir() for folder in home.iterdir() if folder.name.startswith("worker")]
 
 
@@ -162,17 +162,17 @@ def test_many_workers_are_killed_and_nobody_else_notices(tmp_path: Path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     run(asyncio.sleep(0))  # what a loop keeps for ever
     before, held, grouped = descendants(), files(), groups()
-    nest = WorkerPool.start(Target(f"{ENVIRONMENTS}:Counting"), SandboxRequest(), Tier.STRICT)
-    first, load = nest._zygotes.current(), Load(nest, random.Random(20260101))
+    pool = WorkerPool.start(Target(f"{ENVIRONMENTS}:Counting"), SandboxRequest(), Tier.STRICT)
+    first, load = pool._zygotes.current(), Load(pool, random.Random(20260101))
     try:
         steps = run(load.carried_on(), PATIENCE_SECONDS)
-        until(lambda: not nest._processes)
+        until(lambda: not pool._processes)
         zombies = [pid for pid, state in descendants().items() if state == "Z"]
-        groups_left = left_groups(nest)
-        keeper = nest._zygotes.current()
+        groups_left = left_groups(pool)
+        keeper = pool._zygotes.current()
         workers_left = descendants().keys() - before.keys()
     finally:
-        nest.end()
+        pool.end()
 
     assert len(load.killed) == KILLS
     assert load.stray == []
@@ -192,18 +192,18 @@ def test_many_workers_are_killed_and_nobody_else_notices(tmp_path: Path, monkeyp
 
 
 def test_groups_that_a_killed_server_left_are_swept_by_the_next() -> None:
-    nest = WorkerPool.start(Target(f"{ENVIRONMENTS}:Counting"), SandboxRequest(), Tier.STRICT)
+    pool = WorkerPool.start(Target(f"{ENVIRONMENTS}:Counting"), SandboxRequest(), Tier.STRICT)
     try:
-        assert nest._cgroups is not None
+        assert pool._cgroups is not None
         # As a server leaves them that was killed: nobody has this number any more.
-        dead = f"proctor-{2**22 + 1}-{nest._cgroups.family.split('-')[2]}"
-        folders = tuple(home / dead for home in nest._cgroups.homes)
+        dead = f"proctor-{2**22 + 1}-{pool._cgroups.family.split('-')[2]}"
+        folders = tuple(home / dead for home in pool._cgroups.homes)
         for folder in folders:
             folder.mkdir()
             (folder / "worker-1").mkdir()
-        left = ControlGroup(folders, nest._cgroups.version)
+        left = ControlGroup(folders, pool._cgroups.version)
         WorkerPool.start(Target(f"{ENVIRONMENTS}:Counting"), SandboxRequest(), Tier.STRICT).end()
     finally:
-        nest.end()
+        pool.end()
 
     assert [folder for folder in left.folders if folder.exists()] == []

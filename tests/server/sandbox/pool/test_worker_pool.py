@@ -1,4 +1,4 @@
-"""A worker answers as a desk in ours does; one that dies, hangs, floods or lies ends its own session and no other."""
+"""A worker answers as a adapter in ours does; one that dies, hangs, floods or lies ends its own session and no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proctor.models.wire import Encoding
 from proctor.server.runtime.env_adapter import BatchAdapter, EnvDescription, describe_target
 from proctor.server.runtime.results import EnvOutcome, RequestError
 from proctor.server.sandbox.messages import encode_batch
-from proctor.server.sandbox.pool import worker_pool as nest_module
+from proctor.server.sandbox.pool import worker_pool
 from proctor.server.sandbox.pool.cgroups import Cgroups, CgroupsMissing
 from proctor.server.sandbox.pool.worker_executor import MOST_STARTS, WorkerExecutor
 from proctor.server.sandbox.pool.worker_pool import NamespacesUnavailable, WorkerNotStarted, WorkerPool
@@ -62,46 +62,46 @@ FATAL = ("interrupt", "os_exit", "segfault", "flood", "nonsense", "huge", "twice
 
 @contextmanager
 def running(tier: Tier = Tier.PROCESS, text: str = TROUBLED_TARGET, **options: Any) -> Iterator[WorkerPool]:
-    """Give a nest, which is ended afterwards."""
+    """Give a pool, which is ended afterwards."""
     limits = options.pop("limits", SandboxLimits())
-    nest = WorkerPool.start(Target(text), SandboxRequest(limits=limits), tier, **options)
+    pool = WorkerPool.start(Target(text), SandboxRequest(limits=limits), tier, **options)
     try:
-        yield nest
+        yield pool
     finally:
-        nest.end()
+        pool.end()
 
 
 @pytest.fixture(scope="module", params=[Tier.PROCESS, BWRAP, STRICT])
-def nest(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
-    """Give a nest in each tier; when it has ended, nothing of it is left."""
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
+    """Give a pool in each tier; when it has ended, nothing of it is left."""
     before, grouped = descendants(), groups()
-    with running(request.param) as nest:
-        yield nest
+    with running(request.param) as pool:
+        yield pool
     until(lambda: descendants().keys() <= before.keys())
     assert groups() <= grouped
 
 
 @pytest.fixture
 def own() -> Iterator[WorkerPool]:
-    """Give a nest in the weakest tier, whose zygote a test may break; no other test has it."""
-    with running() as nest:
-        yield nest
+    """Give a pool in the weakest tier, whose zygote a test may break; no other test has it."""
+    with running() as pool:
+        yield pool
 
 
-async def buried(nest: WorkerPool) -> None:
+async def buried(pool: WorkerPool) -> None:
     """Wait until nothing is left of any worker."""
-    await comes_true(lambda: not nest._processes)
+    await comes_true(lambda: not pool._processes)
 
 
 @asynccontextmanager
-async def at_work(nest: WorkerPool, wanted: Any = COUNTING) -> AsyncIterator[WorkerExecutor]:
-    """Give a place with an episode under way, of which nothing is left afterwards."""
-    place = await nest.place(wanted)
+async def at_work(pool: WorkerPool, wanted: Any = COUNTING) -> AsyncIterator[WorkerExecutor]:
+    """Give a executor with an episode under way, of which nothing is left afterwards."""
+    executor = await pool.start_worker(wanted)
     try:
-        await place.reset(ORDER)
-        yield place
+        await executor.reset(ORDER)
+        yield executor
     finally:
-        place.abandon()
+        executor.abandon()
 
 
 async def refusal(asking: Any) -> Problem:
@@ -110,14 +110,14 @@ async def refusal(asking: Any) -> Problem:
     return problem_of(caught)
 
 
-async def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None:
-    place = await nest.place(work(f"{ENVIRONMENTS}:Counting", end=1))
-    begun: Any = await place.reset(ORDER)
-    stepped, state = await place.step(b'{"action":4}'), await place.state()
-    refused = await refusal(place.step(GO))
-    pid = pid_of(place)
-    await place.close()
-    await buried(nest)
+async def test_a_worker_answers_as_a_desk_in_ours_does(pool: WorkerPool) -> None:
+    executor = await pool.start_worker(work(f"{ENVIRONMENTS}:Counting", end=1))
+    begun: Any = await executor.reset(ORDER)
+    stepped, state = await executor.step(b'{"action":4}'), await executor.state()
+    refused = await refusal(executor.step(GO))
+    pid = pid_of(executor)
+    await executor.close()
+    await buried(pool)
     is_left = Path(f"/proc/{pid}").exists()
 
     assert begun.observation == b'{"observation":3}'
@@ -127,17 +127,19 @@ async def test_a_worker_answers_as_a_desk_in_ours_does(nest: WorkerPool) -> None
     assert not is_left
 
 
-async def test_batches_coroutines_and_tools_work_in_workers_too(nest: WorkerPool) -> None:
+async def test_batches_coroutines_and_tools_work_in_workers_too(pool: WorkerPool) -> None:
     corridor = f"{ENVIRONMENTS}:Corridor"
 
-    desk = BatchAdapter(Target(corridor, {"length": 1}).make_batch(2, "same_step"), Encoding(), lambda: "", infos=False)
-    desk.reset(ORDER)
-    expected = desk.step(b'{"actions":[1,0]}')
+    adapter = BatchAdapter(
+        Target(corridor, {"length": 1}).make_batch(2, "same_step"), Encoding(), lambda: "", infos=False
+    )
+    adapter.reset(ORDER)
+    expected = adapter.step(b'{"actions":[1,0]}')
 
     async with (
-        at_work(nest, work(corridor, 2, length=1)) as batch,
-        at_work(nest, work(f"{ENVIRONMENTS}:Later")) as later,
-        at_work(nest, work(f"{TROUBLE_MODULE}:Tooled")) as tooled,
+        at_work(pool, work(corridor, 2, length=1)) as batch,
+        at_work(pool, work(f"{ENVIRONMENTS}:Later")) as later,
+        at_work(pool, work(f"{TROUBLE_MODULE}:Tooled")) as tooled,
     ):
         steps: Any = await batch.step(b'{"actions":[1,0]}')
         stepped = await later.step(b'{"action":2}')
@@ -154,28 +156,28 @@ async def test_batches_coroutines_and_tools_work_in_workers_too(nest: WorkerPool
 def test_a_batch_of_an_engine_of_ours_is_compiled_once_and_shared(tier: Tier) -> None:
     plume = "proctor/PlumeSearch-v0"
 
-    async def scenario(nest: WorkerPool) -> tuple[Any, Any, set[str]]:
-        batches = [nest.place(work(plume, 2)) for _ in range(2)]
-        single = await nest.place(work(plume))
+    async def scenario(pool: WorkerPool) -> tuple[Any, Any, set[str]]:
+        batches = [pool.start_worker(work(plume, 2)) for _ in range(2)]
+        single = await pool.start_worker(work(plume))
         first, second = await asyncio.gather(*batches)
-        warm = nest._zygotes.current().warm
-        outcomes = [encode_batch(await place.reset(ORDER)) for place in (first, second)]  # type: ignore[arg-type]
-        for place in (single, first, second):
-            place.abandon()
+        warm = pool._zygotes.current().warm
+        outcomes = [encode_batch(await executor.reset(ORDER)) for executor in (first, second)]  # type: ignore[arg-type]
+        for executor in (single, first, second):
+            executor.abandon()
         return outcomes[0], outcomes[1], set(warm)
 
-    with running(tier, plume) as nest:
-        first, second, warm = run(scenario(nest), 100.0)
+    with running(tier, plume) as pool:
+        first, second, warm = run(scenario(pool), 100.0)
 
     assert first == second
     assert warm == {"same_step"}
 
 
-def test_a_card_comes_from_a_worker(nest: WorkerPool) -> None:
-    card = msgspec.msgpack.decode(nest.card(), type=EnvDescription)
+def test_a_card_comes_from_a_worker(pool: WorkerPool) -> None:
+    card = msgspec.msgpack.decode(pool.card(), type=EnvDescription)
 
     assert card == describe_target(Target(TROUBLED_TARGET))
-    until(lambda: not nest._processes)
+    until(lambda: not pool._processes)
 
 
 async def test_a_worker_sees_no_variable_and_no_file_of_the_server(
@@ -184,8 +186,8 @@ async def test_a_worker_sees_no_variable_and_no_file_of_the_server(
     monkeypatch.setenv("PROCTOR_CONTROL_TOKEN", HIDDEN_TEXT)
 
     ours = set(files().values())
-    async with at_work(own, work(f"{ENVIRONMENTS}:Process")) as place:
-        found: Any = await place.reset(ORDER)
+    async with at_work(own, work(f"{ENVIRONMENTS}:Process")) as executor:
+        found: Any = await executor.reset(ORDER)
     seen = json.loads(found.metadata)
 
     assert seen["pid"] != os.getpid()
@@ -196,10 +198,10 @@ async def test_a_worker_sees_no_variable_and_no_file_of_the_server(
 
 
 async def test_many_are_started_at_once(own: WorkerPool) -> None:
-    places = await asyncio.gather(*(own.place(COUNTING) for _ in range(2 * MOST_STARTS)))
-    found = {pid_of(place) for place in places}
-    for place in places:
-        place.abandon()
+    executors = await asyncio.gather(*(own.start_worker(COUNTING) for _ in range(2 * MOST_STARTS)))
+    found = {pid_of(executor) for executor in executors}
+    for executor in executors:
+        executor.abandon()
     await buried(own)
 
     assert len(found) == 2 * MOST_STARTS
@@ -207,15 +209,15 @@ async def test_many_are_started_at_once(own: WorkerPool) -> None:
 
 @pytest.mark.parametrize("how", ["raise", "exit", *FATAL, *LATE])
 async def test_trouble_in_a_step_ends_its_own_session_and_no_other(
-    nest: WorkerPool, how: str, caplog: pytest.LogCaptureFixture
+    pool: WorkerPool, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with at_work(nest) as neighbour, at_work(nest, work(TROUBLED_TARGET, how=how)) as place:
-        await place.step(GO)
+    async with at_work(pool) as neighbour, at_work(pool, work(TROUBLED_TARGET, how=how)) as executor:
+        await executor.step(GO)
         if how in LATE:
-            place.timeout = 0.3
-        problem = await refusal(place.step(TROUBLED))
-        place.abandon()
-        after = await refusal(place.step(GO))
+            executor.timeout = 0.3
+        problem = await refusal(executor.step(TROUBLED))
+        executor.abandon()
+        after = await refusal(executor.step(GO))
         beside = await neighbour.step(GO)
 
     late = dict.fromkeys(LATE, Code.STEP_TIMEOUT)
@@ -228,29 +230,29 @@ async def test_trouble_in_a_step_ends_its_own_session_and_no_other(
     assert beside == EnvOutcome(b'{"observation":1}', b"{}", 1.0)
 
 
-async def test_a_worker_that_speaks_between_two_calls_is_killed(nest: WorkerPool) -> None:
-    async with at_work(nest, work(TROUBLED_TARGET, how="later")) as place:
-        await place.step(TROUBLED)
-        pid = pid_of(place)
+async def test_a_worker_that_speaks_between_two_calls_is_killed(pool: WorkerPool) -> None:
+    async with at_work(pool, work(TROUBLED_TARGET, how="later")) as executor:
+        await executor.step(TROUBLED)
+        pid = pid_of(executor)
         await comes_true(lambda: not Path(f"/proc/{pid}").exists())
-        found = await refusal(place.step(GO))
+        found = await refusal(executor.step(GO))
 
     assert found.code == Code.EXECUTION_ERROR
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "os_exit"])
-async def test_trouble_in_a_reset_is_a_failure(nest: WorkerPool, how: str) -> None:
-    place = await nest.place(work(TROUBLED_TARGET, how=how, where="reset"))
-    problem = await refusal(place.reset(ORDER))
-    await place.close()
+async def test_trouble_in_a_reset_is_a_failure(pool: WorkerPool, how: str) -> None:
+    executor = await pool.start_worker(work(TROUBLED_TARGET, how=how, where="reset"))
+    problem = await refusal(executor.reset(ORDER))
+    await executor.close()
 
     assert problem.code == Code.EXECUTION_ERROR
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "os_exit", "flood", "segfault"])
-async def test_an_environment_that_cannot_be_made_is_refused_without_its_text(nest: WorkerPool, how: str) -> None:
-    problem = await refusal(nest.place(work(TROUBLED_TARGET, how=how, where="make")))
-    await buried(nest)
+async def test_an_environment_that_cannot_be_made_is_refused_without_its_text(pool: WorkerPool, how: str) -> None:
+    problem = await refusal(pool.start_worker(work(TROUBLED_TARGET, how=how, where="make")))
+    await buried(pool)
 
     assert problem.code == Code.FACTORY_ERROR
     assert problem.incident
@@ -259,29 +261,29 @@ async def test_an_environment_that_cannot_be_made_is_refused_without_its_text(ne
 
 @pytest.mark.parametrize("how", ["raise", "os_exit", "hang"])
 async def test_trouble_in_closing_ends_the_worker_all_the_same(
-    nest: WorkerPool, how: str, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proctor.server.sandbox.pool.worker_executor.CLOSE_SECONDS", 0.2)
 
-    async with at_work(nest, work(TROUBLED_TARGET, how=how, where="close")) as place:
-        pid = pid_of(place)
-        await place.close()
-        await buried(nest)
+    async with at_work(pool, work(TROUBLED_TARGET, how=how, where="close")) as executor:
+        pid = pid_of(executor)
+        await executor.close()
+        await buried(pool)
         found = Path(f"/proc/{pid}").exists()
 
     assert not found
 
 
-async def test_a_worker_that_is_killed_from_outside_has_lost_its_episode(nest: WorkerPool) -> None:
+async def test_a_worker_that_is_killed_from_outside_has_lost_its_episode(pool: WorkerPool) -> None:
     async with (
-        at_work(nest) as neighbour,
-        at_work(nest) as idle,
-        at_work(nest, work(TROUBLED_TARGET, how="hang")) as busy,
+        at_work(pool) as neighbour,
+        at_work(pool) as idle,
+        at_work(pool, work(TROUBLED_TARGET, how="hang")) as busy,
     ):
         step = asyncio.create_task(busy.step(TROUBLED))
         await asyncio.sleep(0)
-        for place in (idle, busy):
-            os.kill(pid_of(place), signal.SIGKILL)
+        for executor in (idle, busy):
+            os.kill(pid_of(executor), signal.SIGKILL)
         killed, later = await refusal(step), await refusal(idle.step(GO))
         beside: Any = await neighbour.step(GO)
 
@@ -289,92 +291,92 @@ async def test_a_worker_that_is_killed_from_outside_has_lost_its_episode(nest: W
     assert beside.observation == b'{"observation":1}'
 
 
-async def test_a_call_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
-    async with at_work(nest, work(TROUBLED_TARGET, how="hang")) as place:
-        pid = pid_of(place)
-        step = asyncio.create_task(place.step(TROUBLED))
+async def test_a_call_that_is_given_up_kills_the_worker(pool: WorkerPool) -> None:
+    async with at_work(pool, work(TROUBLED_TARGET, how="hang")) as executor:
+        pid = pid_of(executor)
+        step = asyncio.create_task(executor.step(TROUBLED))
         await asyncio.sleep(0)
         step.cancel()
         with pytest.raises(asyncio.CancelledError):
             await step
-        await buried(nest)
+        await buried(pool)
         found = Path(f"/proc/{pid}").exists()
 
     assert not found
 
 
-async def test_what_an_environment_has_started_ends_with_it(nest: WorkerPool) -> None:
+async def test_what_an_environment_has_started_ends_with_it(pool: WorkerPool) -> None:
     before = descendants()
-    async with at_work(nest, work(f"{TROUBLE_MODULE}:Parent")) as place:
+    async with at_work(pool, work(f"{TROUBLE_MODULE}:Parent")) as executor:
         assert len(descendants().keys() - before.keys()) >= 2
-        await place.close()
+        await executor.close()
 
     assert await comes_true(lambda: descendants().keys() <= before.keys())
 
 
 @pytest.mark.system
 def test_a_worker_that_needs_too_much_memory_ends_alone_and_is_said_to() -> None:
-    async def scenario(nest: WorkerPool) -> tuple[Problem, Any]:
-        async with at_work(nest) as neighbour, at_work(nest, work(f"{TROUBLE_MODULE}:Hungry", mebibytes=600)) as hungry:
+    async def scenario(pool: WorkerPool) -> tuple[Problem, Any]:
+        async with at_work(pool) as neighbour, at_work(pool, work(f"{TROUBLE_MODULE}:Hungry", mebibytes=600)) as hungry:
             return await refusal(hungry.step(TROUBLED)), await neighbour.step(GO)
 
-    with running(Tier.STRICT, limits=SandboxLimits(memory_bytes=256 * MIB)) as nest:
-        problem, beside = run(scenario(nest))
+    with running(Tier.STRICT, limits=SandboxLimits(memory_bytes=256 * MIB)) as pool:
+        problem, beside = run(scenario(pool))
 
     assert "memory" in problem.message
     assert beside.observation == b'{"observation":1}'
 
 
 @pytest.mark.parametrize("moment", range(6))
-async def test_a_start_that_is_given_up_leaves_nothing(nest: WorkerPool, moment: int) -> None:
-    (await nest.place(COUNTING)).abandon()
-    await buried(nest)
+async def test_a_start_that_is_given_up_leaves_nothing(pool: WorkerPool, moment: int) -> None:
+    (await pool.start_worker(COUNTING)).abandon()
+    await buried(pool)
     held, alive = files(), len(descendants())
-    starting = asyncio.create_task(nest.place(COUNTING))
+    starting = asyncio.create_task(pool.start_worker(COUNTING))
     for _ in range(moment):
         await asyncio.sleep(0.001 * moment)
     starting.cancel()
     with suppress(asyncio.CancelledError):
         (await starting).abandon()
-    await buried(nest)
+    await buried(pool)
     await comes_true(lambda: len(descendants()) <= alive)
     after = files()
 
     assert after.keys() <= held.keys()
 
 
-async def test_a_making_that_is_given_up_kills_the_worker(nest: WorkerPool) -> None:
-    making = nest.place(work(TROUBLED_TARGET, how="hang", where="make"))
+async def test_a_making_that_is_given_up_kills_the_worker(pool: WorkerPool) -> None:
+    making = pool.start_worker(work(TROUBLED_TARGET, how="hang", where="make"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await making
-    await buried(nest)
+    await buried(pool)
 
 
-def zygote_pid(nest: WorkerPool) -> int:
-    keeper = nest._zygotes.current()
+def zygote_pid(pool: WorkerPool) -> int:
+    keeper = pool._zygotes.current()
     keeper.ready.result(PATIENCE)
     told = Path(f"/proc/self/fdinfo/{keeper._descriptor}").read_text()
     return int(next(line for line in told.splitlines() if line.startswith("Pid:")).split()[1])
 
 
 async def test_a_zygote_that_dies_takes_its_sessions_and_the_next_has_a_new_one(
-    nest: WorkerPool, caplog: pytest.LogCaptureFixture
+    pool: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = len(descendants())
-    async with at_work(nest) as place:
-        first = zygote_pid(nest)
-        worker = pid_of(place)
+    async with at_work(pool) as executor:
+        first = zygote_pid(pool)
+        worker = pid_of(executor)
         os.kill(first, signal.SIGKILL)
         await comes_true(lambda: not Path(f"/proc/{worker}").exists())
-        lost = await refusal(place.step(GO))
-        places = await asyncio.gather(*(nest.place(COUNTING) for _ in range(4)))
-        outcomes = [await each.reset(ORDER) for each in places]
-        zygotes = {first, zygote_pid(nest)}
-        for each in places:
+        lost = await refusal(executor.step(GO))
+        executors = await asyncio.gather(*(pool.start_worker(COUNTING) for _ in range(4)))
+        outcomes = [await each.reset(ORDER) for each in executors]
+        zygotes = {first, zygote_pid(pool)}
+        for each in executors:
             each.abandon()
-        await buried(nest)
-        count = len(places)
+        await buried(pool)
+        count = len(executors)
 
     assert (lost.code, lost.lost) == (Code.EXECUTION_ERROR, True)
     assert len(zygotes) == 2
@@ -397,8 +399,8 @@ async def test_a_zygote_that_dies_while_a_worker_is_asked_for_is_replaced(
 
     monkeypatch.setattr(keeper, "fork", killing)
 
-    async with at_work(own) as place:
-        found: Any = await place.step(GO)
+    async with at_work(own) as executor:
+        found: Any = await executor.step(GO)
 
     assert found.observation == b'{"observation":1}'
 
@@ -410,12 +412,12 @@ async def test_a_zygote_that_does_not_fork_in_time_is_replaced(
     os.kill(zygote_pid(own), signal.SIGSTOP)
     monkeypatch.setattr(own, "_seconds", 0.3)
 
-    problem = await refusal(own.place(COUNTING))
+    problem = await refusal(own.start_worker(COUNTING))
     # Whoever waited has waited long enough: the next one is started for the next session, with all its time.
     zygotes = set(own._zygotes._all)
     monkeypatch.undo()
-    async with at_work(own) as place:
-        stepped: Any = await place.step(GO)
+    async with at_work(own) as executor:
+        stepped: Any = await executor.step(GO)
 
     assert problem.code == Code.FACTORY_ERROR
     assert zygotes == {stopped}
@@ -437,17 +439,17 @@ async def test_a_zygote_that_dies_again_and_again_is_left_alone_for_a_while(
 
     monkeypatch.setattr(own, "_command", counted)
 
-    (await own.place(COUNTING)).abandon()
+    (await own.start_worker(COUNTING)).abandon()
     keeper = own._zygotes.current()
     os.kill(zygote_pid(own), signal.SIGKILL)
     await comes_true(keeper.ended.is_set)
-    problems = [await refusal(own.place(COUNTING)) for _ in range(MOST_FAILURES + 5)]
+    problems = [await refusal(own.start_worker(COUNTING)) for _ in range(MOST_FAILURES + 5)]
     tries = len(starts)
     await comes_true(lambda: sandboxes(own) == 0)
     now[0] += 1000
     monkeypatch.undo()
-    async with at_work(own) as place:
-        stepped: Any = await place.step(GO)
+    async with at_work(own) as executor:
+        stepped: Any = await executor.step(GO)
 
     assert {problem.code for problem in problems} == {Code.FACTORY_ERROR}
     assert tries == MOST_FAILURES
@@ -467,9 +469,9 @@ signal.pause()
 
 
 def test_a_process_that_does_not_come_from_the_zygote_is_no_worker_and_stays_unhurt(
-    nest: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = nest._zygotes.current()
+    keeper = pool._zygotes.current()
     keeper.ready.result(PATIENCE)
     with ExitStack() as stack:
         foreign: list[subprocess.Popen[bytes]] = []
@@ -479,12 +481,12 @@ def test_a_process_that_does_not_come_from_the_zygote_is_no_worker_and_stays_unh
             foreign.append(stack.enter_context(subprocess.Popen(command, pass_fds=[channel.fileno()])))
             stack.callback(foreign[-1].kill)
 
-        monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
+        monkeypatch.setattr(worker_pool, "DEATH_SECONDS", 0.1)
         monkeypatch.setattr(keeper, "fork", fork)
 
         async def scenario() -> Problem:
-            problem = await refusal(nest.place(COUNTING))
-            await buried(nest)
+            problem = await refusal(pool.start_worker(COUNTING))
+            await buried(pool)
             return problem
 
         problem = run(scenario())
@@ -507,30 +509,30 @@ def test_a_worker_that_says_too_much_or_ends_is_refused(
         "worker.run_worker = begin\n"
         "from proctor.server.sandbox.worker.zygote import main; main(int(sys.argv[1]))"
     )
-    monkeypatch.setattr(nest_module, "DEATH_SECONDS", 0.1)
+    monkeypatch.setattr(worker_pool, "DEATH_SECONDS", 0.1)
     monkeypatch.setattr(zygote, "ENTRY", hostile)
 
-    async def scenario(nest: WorkerPool) -> Problem:
-        problem = await refusal(nest.place(COUNTING))
-        await buried(nest)
+    async def scenario(pool: WorkerPool) -> Problem:
+        problem = await refusal(pool.start_worker(COUNTING))
+        await buried(pool)
         return problem
 
-    with running() as nest:
+    with running() as pool:
         run(asyncio.sleep(0))
         before = files()
-        assert run(scenario(nest)).code == Code.FACTORY_ERROR
+        assert run(scenario(pool)).code == Code.FACTORY_ERROR
         assert files().keys() <= before.keys()
 
 
 @pytest.mark.system
 def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
-    async def scenario(nest: WorkerPool) -> list[str]:
-        async with at_work(nest) as one, at_work(nest) as other:
-            pids = (pid_of(one), pid_of(other), nest._zygotes.current().pid)
+    async def scenario(pool: WorkerPool) -> list[str]:
+        async with at_work(pool) as one, at_work(pool) as other:
+            pids = (pid_of(one), pid_of(other), pool._zygotes.current().pid)
             return [Path(f"/proc/{pid}/status").read_text() for pid in pids]
 
-    with running(Tier.STRICT) as nest:
-        told = run(scenario(nest))
+    with running(Tier.STRICT) as pool:
+        told = run(scenario(pool))
     users = [next(line for line in text.splitlines() if line.startswith("Uid:")).split()[1:] for text in told]
 
     assert all(len(set(each)) == 1 for each in users)
@@ -539,9 +541,9 @@ def test_each_strict_worker_is_a_user_of_its_own_on_this_host() -> None:
     assert ["Seccomp:\t2" in text for text in told] == [True] * 3
 
 
-def sandboxes(nest: WorkerPool) -> int:
+def sandboxes(pool: WorkerPool) -> int:
     """Return how many sandboxes are there that have not been told to end."""
-    return sum(keeper.alive for keeper in nest._zygotes._all)
+    return sum(keeper.alive for keeper in pool._zygotes._all)
 
 
 @pytest.mark.system
@@ -557,19 +559,19 @@ def test_where_workers_get_no_namespaces_each_session_has_a_sandbox_of_its_own(
     monkeypatch.setattr(zygote, "ENTRY", refusing)
     before, grouped = descendants(), groups()
 
-    async def scenario(nest: WorkerPool) -> tuple[Any, int]:
-        async with at_work(nest) as one, at_work(nest) as other:
-            alive = sandboxes(nest)
+    async def scenario(pool: WorkerPool) -> tuple[Any, int]:
+        async with at_work(pool) as one, at_work(pool) as other:
+            alive = sandboxes(pool)
             os.kill(pid_of(one), signal.SIGKILL)
             await refusal(one.step(GO))
             stepped = await other.step(GO)
-        await comes_true(lambda: sandboxes(nest) == 0)
+        await comes_true(lambda: sandboxes(pool) == 0)
         return stepped, alive
 
-    with running(Tier.STRICT) as nest:
-        stepped, alive = run(scenario(nest))
+    with running(Tier.STRICT) as pool:
+        stepped, alive = run(scenario(pool))
 
-    assert "forbidden here" in (nest.alone or "")
+    assert "forbidden here" in (pool.alone or "")
     assert "whole Python" in caplog.text
     assert stepped.observation == b'{"observation":1}'
     assert alive == 2
@@ -613,7 +615,7 @@ def test_a_sandbox_of_its_own_that_does_not_start_is_refused_and_gone(
     monkeypatch.setattr(own, "_fork_from", unborn)
     before = sandboxes(own)
 
-    problem = run(refusal(own.place(COUNTING)))
+    problem = run(refusal(own.start_worker(COUNTING)))
 
     assert problem.code == Code.FACTORY_ERROR
     until(lambda: sandboxes(own) == before)
@@ -667,9 +669,9 @@ def test_an_environment_that_hangs_when_it_is_described_is_said_to_the_operator(
 
     async def slow_to_make(name: str = "") -> WorkerExecutor:
         """Give a worker all the time that it needs to come, and then little."""
-        place = await empty(name)
+        executor = await empty(name)
         monkeypatch.setattr(own, "_seconds", 0.5)
-        return place
+        return executor
 
     monkeypatch.setattr(own, "_target", Target(TROUBLED_TARGET, {"how": "hang", "where": "make"}))
     monkeypatch.setattr(own, "_start_executor", slow_to_make)
@@ -688,7 +690,7 @@ def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     def find_none() -> Cgroups:
         raise CgroupsMissing("there are none")
 
-    monkeypatch.setattr(nest_module, "find_cgroups", find_none)
+    monkeypatch.setattr(worker_pool, "find_cgroups", find_none)
 
     with pytest.raises(ComponentError, match="there are none"), running(Tier.STRICT):
         pass
@@ -696,16 +698,16 @@ def test_strict_without_cgroups_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("tier", [Tier.PROCESS, BWRAP, STRICT])
 def test_a_nest_that_is_closed_leaves_no_process_no_file_and_no_group(tier: Tier) -> None:
-    async def scenario(nest: WorkerPool) -> tuple[Problem, Problem]:
-        places = [await nest.place(COUNTING) for _ in range(3)]
-        await nest.close()
-        nest.end()
-        return await refusal(places[0].reset(ORDER)), await refusal(nest.place(COUNTING))
+    async def scenario(pool: WorkerPool) -> tuple[Problem, Problem]:
+        executors = [await pool.start_worker(COUNTING) for _ in range(3)]
+        await pool.close()
+        pool.end()
+        return await refusal(executors[0].reset(ORDER)), await refusal(pool.start_worker(COUNTING))
 
     run(asyncio.sleep(0))  # what a loop keeps for ever
     before, held, grouped = descendants(), files(), groups()
-    with running(tier) as nest:
-        lost, refused = run(scenario(nest))
+    with running(tier) as pool:
+        lost, refused = run(scenario(pool))
 
     assert lost.code == Code.EXECUTION_ERROR
     assert refused.code == Code.FACTORY_ERROR

@@ -1,4 +1,4 @@
-"""The environment's process, seen from inside: it answers as a desk does, and its log travels with the answer."""
+"""The environment's process, seen from inside: it answers as a adapter does, and its log travels with the answer."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ class SandboxPool(ABC):
         """Return what the environment says of itself (an `EnvDescription` in msgpack), from a worker that is gone then."""
         return run_blocking(self._describe())
 
-    async def place(self, work: messages.Work, name: str = "") -> WorkerExecutor:
+    async def start_worker(self, work: messages.Work, name: str = "") -> WorkerExecutor:
         """Return an executor with a new environment at work in it, or raise a refusal; `name` is for the log."""
         try:
             executor = await self._start_executor(name)

@@ -89,12 +89,12 @@ class WorkerPool(SandboxPool):
             raise
         return pool
 
-    async def place(self, work: messages.Work, name: str = "") -> WorkerExecutor:
-        """Return what `SandboxPool.place` returns, after a zygote compiled what batches need."""
+    async def start_worker(self, work: messages.Work, name: str = "") -> WorkerExecutor:
+        """Return what `SandboxPool.start_worker` returns, after a zygote compiled what batches need."""
         if work.num_envs is not None and self._target.has_engine and self.alone is None:
             with suppress(ProctorError):  # what goes wrong, a worker will say
                 await zygote_pool.compile_ahead(self._zygotes.current(), work.autoreset_mode)
-        return await super().place(work, name)
+        return await super().start_worker(work, name)
 
     def filters_imports(self) -> bool:
         """Return whether every process that imports the environment is under a seccomp filter."""
