@@ -53,6 +53,10 @@ def test_a_packed_array_comes_back_bit_for_bit(array: NDArray[Any], compress: bo
     assert back.flags.writeable
 
 
+def test_what_a_packed_array_says_keeps_its_order_because_ledgers_hold_digests_of_it() -> None:
+    assert list(pack_array(np.zeros(10_000), compress=True)) == ["dtype", "shape", "data", "zip"]
+
+
 @given(array=arrays())
 def test_a_listed_array_comes_back_bit_for_bit_but_for_the_payload_of_a_nan(array: NDArray[Any]) -> None:
     if array.dtype.kind == "f":

@@ -67,12 +67,14 @@ def pack_array(array: Array, compress: bool = False) -> dict[str, Any]:
     """Return the array as dtype, shape and base64 data; compressed where that is asked for and helps."""
     little = wire_dtype(array.dtype)
     raw = array.astype(little, copy=False).tobytes()
-    packed: dict[str, Any] = {"dtype": little.str, "shape": list(array.shape)}
+    zipping = {}
     if compress and len(raw) >= WORTH_ZIPPING:
         zipped = zlib.compress(raw, 1)
         if len(zipped) < len(raw):
-            raw, packed["zip"] = zipped, "zlib"
-    return {**packed, "data": binascii.b2a_base64(raw, newline=False).decode("ascii")}
+            raw, zipping = zipped, {"zip": "zlib"}
+    data = binascii.b2a_base64(raw, newline=False).decode("ascii")
+    # In this order: ledgers keep digests of these bytes.
+    return {"dtype": little.str, "shape": list(array.shape), "data": data, **zipping}
 
 
 def unpack_array(value: Any, *, most: int = MOST_BYTES) -> Array:
@@ -263,6 +265,10 @@ def _find_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _find_leaves(f"{path}.{key}", part)
 
 
+DTYPE_NAMES: Final = {dtype.char: dtype.name for dtype in map(np.dtype, "?bBhHiIlLqQefdg")}
+"""The names of dtypes: numpy makes each one anew, which takes longer than to tell a short array."""
+
+
 def describe_leaf(value: Any) -> str:
     """Return a number, a text or an array as text."""
     if isinstance(value, np.ndarray):
@@ -272,7 +278,7 @@ def describe_leaf(value: Any) -> str:
 
 def _describe_array(array: Array) -> str:
     shape = " x ".join(map(str, array.shape))
-    form = f"({array.dtype.name if array.dtype.kind in 'biuf' else 'values'}, shape {shape})" if array.ndim else ""
+    form = f"({DTYPE_NAMES.get(array.dtype.char, 'values')}, shape {shape})" if array.ndim else ""
     if array.size <= MOST_VALUES:
         return f"{describe_value(array.tolist())} {form}".rstrip()
     first = ", ".join([describe_value(each) for each in array.reshape(-1)[:FIRST].tolist()])
