@@ -2,6 +2,7 @@
 
 Rule 1: what the command line says beats the file of settings, which beats the defaults.
 Rule 2: the credential is shown when it is made, and never again; a client's snippet names where it is kept.
+Rule 3: an option is called as its setting (`server/settings.py`); those of the table `storage` have a row in `STORAGE`.
 """
 
 import json

@@ -9,7 +9,7 @@ Rule 3: a recorder that cannot keep an event raises a ComponentError, from `reco
 Rule 4: an event that failed is not on record, and what was recorded before it stays readable. The next event may
     succeed.
 Rule 5: the Raw fields of an event are the recorder's only during the call. One who keeps an event longer takes its JSON
-    (`events.encoded`) or its own copy (`events.kept`).
+    (`events.encode_event`) or copies them.
 Rule 6: a recorder is called from one thread. `close` may be called twice; after it a recorder keeps nothing more, and one that
     kept anything raises a ComponentError.
 """

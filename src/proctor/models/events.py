@@ -69,7 +69,7 @@ class SessionOpened(_EventFields, frozen=True, kw_only=True, gc=False):
     probe: dict[str, Any] = {}
     """What of that was tried and found to hold when the server started."""
     code: str = ""
-    """The digest of the environment's source (`envs.code`), empty where it has none that could be read."""
+    """The digest of the environment's source (`digest_environment` in `envs/targets.py`), empty where it has none that could be read."""
     policy: dict[str, Any] | None = None
     """What governs the episodes of agents; None: they are free."""
     resume: str = ""

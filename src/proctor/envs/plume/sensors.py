@@ -3,6 +3,8 @@
 Rule 1: every observation is a fresh array, float32 unless the space says otherwise.
 Rule 2: a noisy sensor draws from `env_state["chance"]` at (its channel, the time step), so a repeated call repeats the
     noise, and two sensors on different channels are independent.
+
+A new sensor is a class here, with rows in `config.py` (`_REGISTRY`), `tools.py` (`DESCRIBERS`) and, for batches, `vector/batched_env.py`.
 """
 
 import math

@@ -432,7 +432,7 @@ class ControlPlane:
             peer = scope.get("client")
             fields = {"status": verdict.status, "peer": "unknown" if peer is None else peer[0]}
             note_refusal(scope)
-            self._refusals.write("a request was refused at the door: %s", verdict.text, extra=fields)
+            self._refusals.write("a request was refused by the access checks: %s", verdict.text, extra=fields)
         return verdict
 
     def _is_open(self, scope: Scope) -> bool:

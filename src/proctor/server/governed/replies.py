@@ -1,4 +1,4 @@
-"""What a governed agent is told of its words and its calls: as one JSON object, and in sentences that it can act on.
+"""What a governed agent gets besides a tool's result: acceptance, refusal, answer and status, as one JSON object and in sentences.
 
 Rule 1: a refusal names the rule, the reason, and the calls that lead on. Nobody needs to know the protocol to go on.
 Rule 2: packets are the protocol's words and calls are the agent's: `legal_next` says the first, `next_calls` and `way` the second.

@@ -26,7 +26,7 @@ COUNTERS: Final = {
     "steps": ("proctor_steps", "Environment steps taken.", ()),
     "opened": ("proctor_sessions_opened", "Sessions opened so far.", ()),
     "errors": ("proctor_errors", "Errors told to clients.", ("code",)),
-    "refusals": ("proctor_refused", "Requests refused at the door.", ("status",)),
+    "refusals": ("proctor_refused", "Requests refused by the access checks.", ("status",)),
     "ended": ("proctor_sessions_ended", "Sessions ended so far.", ("reason",)),
 }
 

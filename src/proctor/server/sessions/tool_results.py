@@ -1,7 +1,8 @@
-"""What an agent is told of an episode: pure, and the only place where that is decided.
+"""What an agent gets of a step, of the first observation and of an error, with its schema and instructions. Pure.
 
 Rule: of an outcome an agent gets the observation's own fields, the number of the step and whether the episode has ended. The
 reward and keys of the metadata follow only if the environment's author lists them. A seed, a state or an id never does.
+Governed episodes add their status to it (`governed/replies.py`).
 """
 
 from collections.abc import Sequence

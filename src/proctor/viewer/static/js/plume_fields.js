@@ -1,5 +1,5 @@
 /*
- * The odor fields of a plume's scene as numbers, at any resolution: a row per kind of field, as `envs/plume/paint.py`.
+ * The odor fields of a plume's scene as numbers, at any resolution: a row per kind of field, as in `envs/plume/drawing/picture.py`.
  *
  * Rule 1: the same numbers as there (a test compares them); values lie in [0, 1], rows ascend with y.
  * Rule 2: pure: no document, no canvas.
