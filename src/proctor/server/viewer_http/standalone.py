@@ -155,7 +155,9 @@ class ViewerServer:
             return
         self._metrics.count_refusal(verdict.status)
         note_refusal(scope)
-        self._refusals.write("a request was refused by the access checks: %s", verdict.text, extra={"status": verdict.status})
+        self._refusals.write(
+            "a request was refused by the access checks: %s", verdict.text, extra={"status": verdict.status}
+        )
         body = msgspec.json.encode(Problem(verdict.text, verdict.name))
         await Response(body, verdict.status, media_type=JSON)(dict(scope), receive, send)
 
