@@ -18,6 +18,7 @@ from proctor.episode.settings import Limits
 from proctor.episode.transition_table import ProtocolState
 from proctor.episode.verdicts import ObligationKind, Outcome
 from proctor.errors import ValidationError
+from proctor.narration.verdicts import explain_verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
@@ -387,3 +388,15 @@ def test_a_packet_whose_content_was_refused_needs_no_way() -> None:
 
     assert verdict.rules == ("INV-006",)
     assert verdict.way == ()
+
+
+def test_a_line_after_the_close_is_told_under_rules_of_ones_own_as_well() -> None:
+    judge = Judge(rules=load_rules("X1: ObservationPacket leads to BeliefUpdatePacket within 3"))
+    judge.open("corr_a", at=NOW)
+    judge.halt("corr_a", at=NOW)
+    assert judge.close("corr_a", at=NOW, by="operator").accepted
+
+    late = judge.approve("corr_a", at=NOW)
+
+    assert (late.rules, late.obligations) == (("EPISODE_CLOSED",), ())
+    assert list(explain_verdict(late))

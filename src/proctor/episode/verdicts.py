@@ -144,7 +144,8 @@ def list_obligations(episode: EpisodeState, context: JudgingContext) -> tuple[Ob
         ),
         *(
             Obligation(ObligationKind.PROMISE, rule.id, what)
-            for rule, what in open_promises(context.house_rules, episode.marks)
+            # An episode that was closed before has no marks, whatever rules there are.
+            for rule, what in (open_promises(context.house_rules, episode.marks) if episode.marks else ())
         ),
     )
 

@@ -99,9 +99,14 @@ def _draft(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield draft
-        # A look before the move, because a move to an empty folder or a file would replace it.
-        _check_free(path)
-        draft.rename(path)
+        if draft.is_dir():
+            # A look before the move, because a move would replace an empty folder.
+            _check_free(path)
+            draft.rename(path)
+        else:
+            os.link(draft, path)  # replaces nothing, whoever was quicker
+    except FileExistsError:
+        raise _already_there(path) from None
     except OSError as problem:
         reason = "the disk is full" if problem.errno == errno.ENOSPC else problem.strerror or type(problem).__name__
         raise ValidationError(
@@ -114,9 +119,13 @@ def _draft(path: Path) -> Iterator[Path]:
 
 def _check_free(path: Path) -> None:
     if os.path.lexists(path):
-        raise ValidationError(f"{str(path)!r} is there already", expected="a name that is free")
+        raise _already_there(path)
     if not path.parent.is_dir():
         raise ValidationError(f"there is no folder {str(path.parent)!r}", expected="a folder to write to")
+
+
+def _already_there(path: Path) -> ValidationError:
+    return ValidationError(f"{str(path)!r} is there already", expected="a name that is free")
 
 
 def encode_row(row: Row) -> bytes:

@@ -1,5 +1,8 @@
 """Whether somebody writes a file can be seen without asking for its lock."""
 
+import fcntl
+import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +39,17 @@ def test_the_lock_of_another_file_is_not_taken_for_it(tmp_path: Path) -> None:
 
     assert not has_writer(tmp_path / "worker-0.ledger")
     lock.release()
+
+
+def test_a_lock_that_only_reads_is_no_writers(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.ledger"
+    WriterLock(path).release()
+    reading = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+
+    with path.with_name("worker-0.ledger.lock").open("rb") as file:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, reading)
+
+        assert has_writer(path) is False
 
 
 HOLDING = """

@@ -2,13 +2,15 @@
 
 Rule 1: the lock is a regular file with one name. A link could lead to a lock that somebody holds for another purpose, and make a
     stranger's ledger look as if a server wrote to it.
-Rule 2: it belongs to the open file and not to a process, so that it is seen by everybody who has the file, in a container as well.
+Rule 2: it belongs to the open file and not to a process, so that it is seen by everybody who has the file, in a container as well. Only
+    Linux tells who holds it.
 """
 
 import fcntl
 import os
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,8 @@ def has_writer(path: Path) -> bool | None:
 
     The lock is looked at, not asked for: one who asks, even for a moment, would turn a writer away that comes just then.
     """
+    if sys.platform != "linux":
+        return None
     beside = path.with_name(path.name + ".lock")
     try:
         if not stat.S_ISREG(beside.lstat().st_mode):
@@ -39,8 +43,8 @@ def has_writer(path: Path) -> bool | None:
         return False  # whoever writes makes one
     except OSError:
         return None
-    if kind == fcntl.F_UNLCK:
-        return False
+    if kind != fcntl.F_WRLCK:
+        return False  # nobody's, or one that only keeps writers away
     return True if is_one_name else None
 
 
@@ -54,9 +58,14 @@ class WriterLock:
         except OSError as problem:
             raise ComponentError(f"the ledger {path} cannot be written: {beside.name}: {problem.strerror}") from problem
         try:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            if sys.platform == "linux":
+                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            else:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
             os.close(self._file)
+            if not isinstance(problem, BlockingIOError | PermissionError):
+                raise ComponentError(f"the ledger {path} cannot be locked: {problem.strerror}") from problem
             raise ComponentError(f"the ledger {path} has a writer already", expected="one server a file") from problem
 
     def release(self) -> None:
