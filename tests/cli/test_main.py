@@ -50,6 +50,7 @@ def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFi
     assert main(arguments) == 0
 
     out = capsys.readouterr().out
+    assert "Reinforcement-learning environments under contract." in out
     assert all(command.name in out and command.about in out for command in COMMANDS)
 
 

@@ -89,6 +89,12 @@ def test_every_argument_has_its_description_on_one_line() -> None:
     }
 
 
+def test_a_line_that_begins_no_argument_goes_on_with_the_one_above() -> None:
+    doc = "Args:\n    x: one\n    and on.\n    y: two of\n    - a: first"
+
+    assert list(parse_argument_descriptions(doc)) == [("x", "one and on."), ("y", "two of - a: first")]
+
+
 @pytest.mark.parametrize("heading", ["Args", "Arguments", "Parameters"])
 def test_the_section_has_one_of_three_headings(heading: str) -> None:
     assert list(parse_argument_descriptions(f"{heading}:\n  a: One.")) == [("a", "One.")]

@@ -63,7 +63,7 @@ COMMANDS: Final = (
     Command("demo", "Watch a governed agent, then prove and replay what it did."),
 )
 
-app = make_app()
+app = make_app("Reinforcement-learning environments under contract.")
 
 
 @app.callback(

@@ -46,9 +46,14 @@ class LoopThread:
         over.acquire()
         tasks: list[asyncio.Task[T]] = []
 
+        def end(task: asyncio.Task[T]) -> None:
+            if not task.cancelled():
+                task.exception()  # whoever was interrupted does not ask any more
+            over.release()
+
         def begin() -> None:
             tasks.append(self._loop.create_task(coroutine))
-            tasks[0].add_done_callback(lambda _: over.release())
+            tasks[0].add_done_callback(end)
 
         def cancel() -> None:
             tasks[0].cancel()

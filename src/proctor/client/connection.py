@@ -261,7 +261,7 @@ class Connection:
         return read_reply(await self.request(MessageKind.METADATA), "metadata", control.Metadata)
 
     async def schema(self) -> control.Schemas:
-        """Return the JSON control.Schemas of the wire types, and the spaces where there are some."""
+        """Return the JSON Schemas of the wire types, and the spaces where there are some."""
         return read_reply(await self.request(MessageKind.SCHEMA), "schema", control.Schemas)
 
     async def request(self, kind: str, data: bytes = b"") -> RawReply:

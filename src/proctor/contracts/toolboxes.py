@@ -116,14 +116,15 @@ def _is_subclass(kind: Any, parent: type) -> bool:
 
 SECTION: Final = re.compile(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)+)", re.MULTILINE)
 """The heading, and the lines below it that are indented."""
+NEXT_ENTRY: Final = re.compile(r"\n(?=\*{0,2}\w+(?:[ \t]*\([^)\n]*\))?:)")
+"""Where the next argument begins; any other line goes on with the description above it."""
 ENTRY: Final = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
 def parse_argument_descriptions(doc: str) -> Iterator[tuple[str, str]]:
     """Yield each argument with its description, from a docstring that `cleandoc` has cleaned."""
     section = SECTION.search(doc)
-    # What is indented deeper than the names goes on with the description above it.
-    for text in re.split(r"\n(?=\S)", dedent(section[1])) if section else ():
+    for text in NEXT_ENTRY.split(dedent(section[1])) if section else ():
         entry = ENTRY.fullmatch(" ".join(text.split()))
         if entry:
             yield entry[1], entry[2]

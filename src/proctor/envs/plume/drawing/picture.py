@@ -200,8 +200,9 @@ def _draw_marks(static: PlumeStatic, layout: PlumeLayout) -> Image.Image:
     """Return the lines between cells, and the goal."""
     sketch = Sketch(layout.width, layout.height)
     (across, down), (right, bottom) = layout.cell, (layout.width - MARGIN, layout.height - MARGIN)
-    columns = [MARGIN + round(cell * across) + 0.5 for cell in range(1, static.grid[0]) if across >= CELL_LINES]
-    rows = [bottom - round(cell * down) - 0.5 for cell in range(1, static.grid[1]) if down >= CELL_LINES]
+    # A look at the width first: a grid may have more cells than can be counted.
+    columns = [MARGIN + round(n * across) + 0.5 for n in (range(1, static.grid[0]) if across >= CELL_LINES else ())]
+    rows = [bottom - round(n * down) - 0.5 for n in (range(1, static.grid[1]) if down >= CELL_LINES else ())]
     edges = [(x, MARGIN, x, bottom) for x in columns] + [(MARGIN, y, right, y) for y in rows]
     sketch.lines(edges, MARK, 0.07, 1.0)
     place = layout.place(*static.source)
@@ -267,13 +268,19 @@ def _draw_trail(picture: Image.Image, layout: PlumeLayout, trail: list[Point]) -
     length = np.hypot(*np.diff(points, axis=0).T)
     kept = np.flatnonzero((length > 0.0) & (length[::-1].cumsum()[::-1] <= TRAIL_LENGTH))
     strength = np.linspace(0.0, 1.0, len(kept) + 1)[1:] ** 1.5 * 0.7 + 0.25
-    lines = (TRAIL_SMOOTH * np.concatenate((points[kept], points[kept + 1]), axis=1)).tolist()
-    for colour, width, share in ((SHADE, 3.8, 0.5), (TRAIL, 1.8, 1.0)) if lines else ():
-        mask = Image.new("L", (TRAIL_SMOOTH * layout.width, TRAIL_SMOOTH * layout.height))
+    if not kept.size:
+        return
+    # No more than the trail and its width is drawn anew.
+    ends = np.concatenate((points[kept], points[kept + 1]), axis=1)
+    left, top = (ends.reshape(-1, 2).min(axis=0).astype(int) - 4).tolist()
+    right, bottom = (ends.reshape(-1, 2).max(axis=0).astype(int) + 5).tolist()
+    lines = (TRAIL_SMOOTH * (ends - (left, top, left, top))).tolist()
+    for colour, width, share in ((SHADE, 3.8, 0.5), (TRAIL, 1.8, 1.0)):
+        mask = Image.new("L", (TRAIL_SMOOTH * (right - left), TRAIL_SMOOTH * (bottom - top)))
         pen = ImageDraw.Draw(mask)
         for line, ink in zip(lines, np.rint(255 * share * strength).astype(int).tolist(), strict=True):
             pen.line(line, ink, round(TRAIL_SMOOTH * width))
-        picture.paste(colour, (0, 0), mask.reduce(TRAIL_SMOOTH))
+        picture.paste(colour, (left, top), mask.reduce(TRAIL_SMOOTH))
 
 
 _STOPS, _COLOURS = zip(*ANCHORS, strict=True)
